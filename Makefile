@@ -1,0 +1,52 @@
+# Everything a person types. `make run` and `make test` work on a fresh machine with Python >= 3.11, make and git.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# Byte code matters: every stage is a new process that imports torch.
+export PYTHONDONTWRITEBYTECODE :=
+export MLFLOW_DISABLE_TELEMETRY := true
+export DVC_NO_ANALYTICS := 1
+
+.PHONY: help setup run test check ui publish bench clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## the virtual environment with the project in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than 3.11. Fix: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: setup ## the whole pipeline on the committed params.yaml
+	@$(BIN)/python -m stages.check # first, in our words: DVC cannot read a broken params.yaml either
+	$(BIN)/dvc repro
+
+test: setup ## the tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: setup ## formatter, linter, type checker
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+ui: setup ## the MLflow page on http://127.0.0.1:5000
+	@echo "open http://127.0.0.1:5000/#/experiments/1?workflowType=machine_learning"
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --backend-store-uri sqlite:///mlflow.db \
+		--default-artifact-root ./mlartifacts --host 127.0.0.1 --port 5000 --workers 1
+
+publish: setup ## send what is in results/ to the tracker (again)
+	$(BIN)/python -m pipeline.tracking
+
+bench: setup ## benchmarks, results on the terminal
+	$(BIN)/python -m benchmarks
+
+clean: ## remove data, results, caches and resume folders (not the tracker's records)
+	git clean -fdXq data models results
+	rm -rf .resume .dvc/cache .dvc/tmp

@@ -1,0 +1,46 @@
+"""Plain averaging: the weights are fixed and equal (or in proportion to samples), only the model is trained.
+
+The baseline "avg" of the lead paper. w <- w - eta_w sum_i x_i g_i with x_i = 1/N, or x_i = n_i / sum_j n_j under
+federation.aggregation: samples.
+
+| symbol | here | shape |
+|---|---|---|
+| w | `w` | [d] |
+| x | `x`, never moved | [N] |
+| eta_w | `hyper.eta_w` | scalar |
+
+Per active client and iteration: one exchange, d numbers up and d down, one gradient.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from pipeline.algorithms import estimators, lower
+from pipeline.algorithms.base import Algorithm, State, Turn
+from pipeline.params import Average
+
+
+def init(turn: Turn) -> State:
+    """w = the model's initialisation, x as federation.aggregation says."""
+    w, x = lower.start(turn)
+    if turn.federation.aggregation == "samples":
+        samples = turn.problem.samples.to(w)
+        x = samples / samples.sum()
+    return with_weights(turn, w, x)
+
+
+def with_weights(turn: Turn, w: Tensor, x: Tensor) -> State:
+    """Training with the weights x for ever."""
+    return State({"w": w, "x": x}, estimators.remembered(turn, w))
+
+
+AVERAGE = Algorithm(
+    init=init,
+    step=lower.descend,
+    inner_steps=lambda hyper: 1,
+    step_sizes=lambda hyper: {"w": hyper.eta_w},
+    projections={},
+)
+
+__all__ = ["AVERAGE", "Average"]

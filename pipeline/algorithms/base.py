@@ -1,0 +1,131 @@
+"""What a method is: a record of pure functions on tensors.
+
+The training loop owns everything else (optimizers, schedules, checkpoints, logging). One outer iteration ("round") is
+K inner steps. Each inner step asks the method for a direction per server variable, lets that variable's optimizer take
+`variable - step_size * direction`, and projects it back onto its set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline import randomness
+from pipeline.oracles import Oracle
+from pipeline.participation import active_clients
+from pipeline.problems.base import Batch, WeightingProblem
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What has been spent so far; cumulative over clients and rounds.
+
+    communication_rounds: exchanges (server to clients and back). floats_up, floats_down: real numbers sent by and to
+    all active clients. gradients, hvps: minibatch gradients and Hessian-vector products computed by clients.
+    """
+
+    communication_rounds: int = 0
+    floats_up: int = 0
+    floats_down: int = 0
+    gradients: int = 0
+    hvps: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part and with how much data; see params.yaml."""
+
+    sampling: str = "bernoulli"
+    participation: float = 1.0
+    batch_size: int = 64
+    aggregation: str = "uniform"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One inner step as a method sees it: where the run stands, and access to clients, samples and derivatives.
+
+    Everything random is a pure function of (seed, round, inner step, purpose): asking again gives the same clients and
+    samples, so a method that needs a past step's draws again draws them again. step_sizes: per variable, in force in
+    this round (the schedule included), for methods whose derivation contains them.
+    """
+
+    oracle: Oracle
+    hyper: Any
+    federation: Federation
+    seed: int
+    round: int = 1  # t, from 1
+    inner: int = 1  # k, from 1
+    step_sizes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> WeightingProblem:
+        return self.oracle.problem
+
+    def at(self, inner: int) -> Turn:
+        """Another inner step of this outer iteration."""
+        return replace(self, inner=inner)
+
+    def active(self, *exchange: int) -> Tensor:
+        """Ids of the clients active in this step, [n], on the host. exchange: which one, where a step has several."""
+        f = self.federation
+        when = (self.round, self.inner, *exchange)
+        return active_clients(self.problem.clients, f.sampling, f.participation, self.seed, *when)
+
+    def batch(self, purpose: str, clients: Tensor, size: int, *exchange: int) -> Batch:
+        """A minibatch per client; different purposes, and exchanges of one step, are independent."""
+        return self.problem.draw(self._stream(purpose, *exchange), clients, size)
+
+    def validation(self) -> Batch:
+        """The server's minibatch of this step."""
+        return self.problem.draw_validation(self._stream("validation"))
+
+    def integer(self, purpose: str, count: int) -> int:
+        """Uniform on 0..count-1, on the host."""
+        return int(randomness.positions(self._stream(purpose), torch.zeros(1).long(), torch.tensor([count]), 1))
+
+    def _stream(self, purpose: str, *exchange: int) -> int:
+        return randomness.key(self.seed, purpose, self.round, self.inner, *exchange)
+
+
+@dataclass(frozen=True)
+class State:
+    """variables: the server's; optimizers move those that have a step size. memory: what else the method keeps; a step
+    may update it in place."""
+
+    variables: dict[str, Tensor]
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one inner step hands back. directions: per variable to be moved. report: scalars worth a curve."""
+
+    directions: dict[str, Tensor]
+    cost: Cost
+    report: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A method.
+
+    init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many steps make an outer iteration (K, or
+    K + 1 where x's direction needs the model after its K-th update); step_sizes(hyper) -> one per variable to be moved;
+    projections: per constrained variable, (value, hyper) -> projected value. reports: names of the scalars that steps
+    report.
+    """
+
+    init: Callable[[Turn], State]
+    step: Callable[[State, Turn], Step]
+    inner_steps: Callable[[Any], int]
+    step_sizes: Callable[[Any], dict[str, float]]
+    projections: dict[str, Callable[[Tensor, Any], Tensor]]
+    reports: tuple[str, ...] = ()

@@ -1,0 +1,121 @@
+"""How absent clients are accounted for (lead specification, section 3, "Estimators").
+
+With n of N clients active, a sum over all clients  sum_i x_i v_i  is estimated by  sum_{i active} c_i v_i :
+
+| estimator | c_i | bias |
+|---|---|---|
+| paper | (N/n) x_i | none (E[(N/n) 1{i active}] = 1, also given non-empty); noisy |
+| normalised | x_i / max(sum of active x, floor) | some for p < 1; steady |
+| memory | x_i, over ALL clients: an absent client's last answer stands in | that of stale answers; steadiest |
+
+A product Hess f_i v with a direction v that is another one in every exchange (Neumann factors, backward passes) has no
+last answer worth keeping: under `memory` those sums take `normalised` coefficients, while gradients g_i and inner
+products v^T g_i of absent clients come from the remembered g_i. The primal-dual method, whose direction lambda moves
+slowly, remembers its products as well.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from pipeline.algorithms.base import Turn
+from pipeline.params.methods import ServerOptions
+from pipeline.problems.base import Batch
+
+Memory = dict[str, Tensor]
+"""A method's memory; "G" [N, d], every client's last gradient, is in it if and only if `memory` is in force."""
+
+
+def choose(
+    options: ServerOptions, clients: int, dimension: int, bytes_per_float: int, participation: float, vectors: int = 2
+) -> str:
+    """The estimator in force. With everybody active all three agree, and `paper` takes the fused pass.
+
+    vectors: how many the server would remember of each client.
+    """
+    if participation >= 1.0:
+        return "paper"
+    if options.estimator != "auto":
+        return options.estimator
+    needed = vectors * clients * dimension * bytes_per_float
+    return "memory" if needed <= options.memory_limit_mb * 2**20 else "normalised"
+
+
+def in_force(turn: Turn, w: Tensor, vectors: int = 1) -> str:
+    """`choose` for this run."""
+    problem, participation = turn.problem, turn.federation.participation
+    return choose(turn.hyper, problem.clients, problem.dimension, w.element_size(), participation, vectors)
+
+
+def coefficients(estimator: str, x: Tensor, active: Tensor, floor: float) -> Tensor:
+    """c over the active clients, [n]; for `paper`, and for the others where only fresh answers count."""
+    if estimator == "paper":
+        return x[active] * (len(x) / len(active))
+    return x[active] / x[active].sum().clamp_min(floor)
+
+
+def scatter(values: Tensor, active: Tensor, clients: int) -> Tensor:
+    """The active clients' answers [n, ...] as everybody's: (N/n) values, and 0 for the absent, [N, ...]."""
+    result = values.new_zeros(clients, *values.shape[1:])
+    result[active] = values * (clients / len(active))
+    return result
+
+
+# ------------------------------------------------------------------------------ for methods that remember g_i alone
+
+
+def remembered(turn: Turn, w: Tensor) -> Memory:
+    """What the estimator in force adds to a method's initial memory."""
+    if in_force(turn, w) != "memory":
+        return {}
+    return {"G": w.new_zeros(turn.problem.clients, turn.problem.dimension)}
+
+
+def weighted_gradient(turn: Turn, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch) -> Tensor:
+    """sum_i x_i g_i, [d]; remembers the answers if that is the estimator."""
+    if "G" in memory:
+        memory["G"][active] = turn.oracle.gradients(w, batch)
+        return x @ memory["G"]
+    return turn.oracle.weighted_gradient(w, batch, _coefficients(turn, w, x, active))
+
+
+def gradient_with_inner(
+    turn: Turn, memory: Memory, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
+) -> tuple[Tensor, Tensor]:
+    """(sum_i x_i g_i [d], v^T g_i of everybody [N]), on one minibatch; remembers the gradients likewise."""
+    if "G" in memory:
+        memory["G"][active] = turn.oracle.gradients(w, batch)
+        return x @ memory["G"], memory["G"] @ v
+    sum_g, fresh = turn.oracle.gradient_with_inner(w, v, batch, _coefficients(turn, w, x, active))
+    return sum_g, scatter(fresh, active, turn.problem.clients)
+
+
+def weighted_product(
+    turn: Turn, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
+) -> tuple[Tensor, Tensor]:
+    """(sum_i x_i Hess f_i v [d], the active clients' v^T g_i [n])."""
+    return turn.oracle.weighted_product(w, v, batch, _coefficients(turn, w, x, active))
+
+
+def inner_products(turn: Turn, memory: Memory, v: Tensor, active: Tensor, fresh: Tensor) -> Tensor:
+    """v^T g_i of everybody, [N]. fresh: the active clients' own, [n]."""
+    if "G" not in memory:
+        return scatter(fresh, active, turn.problem.clients)
+    result = memory["G"] @ v
+    result[active] = fresh
+    return result
+
+
+def all_gradients(
+    turn: Turn, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch
+) -> tuple[Tensor, Tensor]:
+    """(sum_i x_i g_i [d], g_i of everybody [N, d]), client by client; remembers the answers likewise."""
+    gradients = turn.oracle.gradients(w, batch)
+    if "G" in memory:
+        memory["G"][active] = gradients
+        return x @ memory["G"], memory["G"]
+    return _coefficients(turn, w, x, active) @ gradients, scatter(gradients, active, turn.problem.clients)
+
+
+def _coefficients(turn: Turn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
+    return coefficients(in_force(turn, w), x, active, turn.hyper.active_weight_floor)

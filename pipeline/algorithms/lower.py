@@ -1,0 +1,29 @@
+"""One step on the lower level at given weights:  w <- w - eta_w sum_i x_i grad f_i(w).
+
+What average and oracle_weights do for ever, and what RFHO, FedNest and the exact gradient do K times before each
+hypergradient. Per active client: down w (d numbers), up g_i (d numbers), one gradient, one exchange.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline.algorithms import estimators
+from pipeline.algorithms.base import Cost, State, Step, Turn
+
+
+def start(turn: Turn) -> tuple[Tensor, Tensor]:
+    """Where every method that learns weights starts: w = the model's initialisation, x = 1/N."""
+    w, N = turn.problem.initial(turn.seed), turn.problem.clients
+    return w, torch.full((N,), 1.0 / N, dtype=w.dtype, device=w.device)
+
+
+def descend(state: State, turn: Turn) -> Step:
+    """The direction of w: sum_i x_i g_i, by the estimator in force."""
+    w, x = state.variables["w"], state.variables["x"]
+    active = turn.active().to(w.device)
+    B = turn.batch("gradient", active, turn.federation.batch_size)
+    sum_g = estimators.weighted_gradient(turn, state.memory, w, x, active, B)
+    n, d = len(active), turn.problem.dimension
+    return Step({"w": sum_g}, Cost(1, floats_up=d * n, floats_down=d * n, gradients=n))

@@ -1,0 +1,39 @@
+"""Training on the server's validation set alone: what the clients' data must beat.
+
+The baseline "val" of the lead paper: w <- w - eta_w grad f_0(w; B_0). Nothing is sent; the clients' weights are 0.
+
+| symbol | here | shape |
+|---|---|---|
+| w | `w` | [d] |
+| x | `x` = 0, never moved | [N] |
+| eta_w | `hyper.eta_w` | scalar |
+"""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.params import ValidationOnly
+
+
+def init(turn: Turn) -> State:
+    """w = the model's initialisation, x = 0."""
+    w = turn.problem.initial(turn.seed)
+    return State({"w": w, "x": torch.zeros(turn.problem.clients, dtype=w.dtype, device=w.device)})
+
+
+def step(state: State, turn: Turn) -> Step:
+    """The direction of w: grad f_0."""
+    return Step({"w": turn.oracle.validation_gradient(state.variables["w"], turn.validation())}, Cost())
+
+
+VALIDATION_ONLY = Algorithm(
+    init=init,
+    step=step,
+    inner_steps=lambda hyper: 1,
+    step_sizes=lambda hyper: {"w": hyper.eta_w},
+    projections={},
+)
+
+__all__ = ["VALIDATION_ONLY", "ValidationOnly"]

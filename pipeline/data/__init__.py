@@ -1,0 +1,26 @@
+"""Data: where images come from, their canonical form on disk, who holds what, and all of it on the device.
+
+| module | what |
+|---|---|
+| `catalog` | what is known of each data set before it is read |
+| `sources` | original files from a mirror, the system or the public sources, verified by checksum |
+| `datasets` | the canonical form: prepare, load |
+| `schemes`, `partition` | who holds what: one record, one file, one hash |
+| `federated` | everybody's samples as tensors on the device (imports torch, so it is not imported here) |
+"""
+
+from pipeline.data.catalog import CATALOG, DatasetInfo, resolve
+from pipeline.data.datasets import RawDataset, load, prepare
+from pipeline.data.partition import Partition, make_partition, summary_table
+
+__all__ = [
+    "CATALOG",
+    "DatasetInfo",
+    "Partition",
+    "RawDataset",
+    "load",
+    "make_partition",
+    "prepare",
+    "resolve",
+    "summary_table",
+]

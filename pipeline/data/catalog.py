@@ -1,0 +1,58 @@
+"""What is known of each data set before it is read, and the protocol's numbers for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipeline.params import Params
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """Shape of the images and the lead protocol's sizes (design and section 4.2 of the lead specification)."""
+
+    classes: int
+    channels: int
+    size: int  # images are size x size pixels
+    validation_per_label: int
+    selection_per_label: int
+    noise_samples: int
+    batch_size: int
+
+
+CATALOG: dict[str, DatasetInfo] = {
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32),
+    "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
+    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
+    "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64),
+    "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64),
+}
+
+
+def default_groups(classes: int) -> list[list[int]]:
+    """Label groups of the three clean clients: the first half, the next three tenths, the rest."""
+    a, b = classes // 2, classes * 8 // 10
+    return [list(range(a)), list(range(a, b)), list(range(b, classes))]
+
+
+def resolve(params: Params) -> Params:
+    """Replace every `auto` that depends on the data set by its number."""
+    info = CATALOG[params.data.name]
+    groups = default_groups(info.classes)
+    part = params.partition
+    lead, duplicates = part.lead, part.duplicates
+    if lead.groups == "auto":
+        lead = replace(lead, groups=groups)
+    if lead.noise_samples == "auto":
+        lead = replace(lead, noise_samples=info.noise_samples)
+    if duplicates.groups == "auto":
+        duplicates = replace(duplicates, groups=groups)
+    part = replace(part, lead=lead, duplicates=duplicates)
+    if part.validation_per_label == "auto":
+        part = replace(part, validation_per_label=info.validation_per_label)
+    if part.selection_per_label == "auto":
+        part = replace(part, selection_per_label=info.selection_per_label)
+    federation = params.federation
+    if federation.batch_size == "auto":
+        federation = replace(federation, batch_size=info.batch_size)
+    return replace(params, partition=part, federation=federation)

@@ -1,0 +1,338 @@
+"""Who holds what: the server's two sets and every client's samples, as one record in one file.
+
+Rules, enforced by `check`: clean clients are disjoint from one another (but for `dirichlet`, which repeats
+images by specification), the server's validation and selection sets from everybody; a bad client holds no
+image twice and may share images with others; nobody is empty; the server's sets are balanced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import zipfile
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import params
+from pipeline.data.schemes import SCHEMES, Draw, Share
+from pipeline.errors import UserError, not_allowed
+from pipeline.seeds import numpy_generator
+
+ARRAYS = (
+    "indices",
+    "labels",
+    "offsets",
+    "validation_indices",
+    "validation_labels",
+    "validation_offsets",
+    "server_validation",
+    "server_selection",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """N clients and the server. Indices are rows of the training images; labels are what the client believes.
+
+    | field | what | shape |
+    |---|---|---|
+    | kinds | clean, noisy, flipped, shuffled, duplicate or small | N |
+    | client_labels | labels the client nominally holds, ascending | N lists |
+    | indices, labels | training parts, client after client | [S] int64 |
+    | offsets | client i's part is offsets[i] to offsets[i+1] | [N+1] int64 |
+    | validation_* | the clients' own validation parts, likewise | [S_v], [S_v], [N+1] int64 |
+    | server_validation, server_selection | the server's sets, true labels | [V], [V_s] int64 |
+    """
+
+    dataset: str
+    classes: int
+    scheme: str
+    seed: int
+    settings: dict[str, Any]
+    kinds: list[str]
+    client_labels: list[list[int]]
+    indices: np.ndarray = field(repr=False)
+    labels: np.ndarray = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
+    validation_indices: np.ndarray = field(repr=False)
+    validation_labels: np.ndarray = field(repr=False)
+    validation_offsets: np.ndarray = field(repr=False)
+    server_validation: np.ndarray = field(repr=False)
+    server_selection: np.ndarray = field(repr=False)
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.kinds)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """[N] int64, samples of each training part."""
+        return np.diff(self.offsets)
+
+    @property
+    def validation_sizes(self) -> np.ndarray:
+        """[N] int64, samples of each client's own validation part."""
+        return np.diff(self.validation_offsets)
+
+    @property
+    def clean(self) -> np.ndarray:
+        """[N] bool."""
+        return np.array([kind == "clean" for kind in self.kinds])
+
+    def label_counts(self) -> np.ndarray:
+        """[N, classes] int64: labels, as the client believes them, of each training part."""
+        owner = np.repeat(np.arange(self.clients), self.sizes)
+        flat = np.bincount(owner * self.classes + self.labels, minlength=self.clients * self.classes)
+        return flat.reshape(self.clients, self.classes)
+
+    def oracle_weights(self) -> np.ndarray:
+        """[N] float64: (1/C) sum_c n_ic / (sum over clean j of n_jc) for clean clients i, 0 for the others.
+
+        C counts the classes that some clean client holds, so the weights sum to 1; all are 0 if nobody is
+        clean.
+        """
+        counts = self.label_counts() * self.clean[:, None]
+        total = counts.sum(axis=0)
+        held = total > 0
+        return (counts[:, held] / total[held]).sum(axis=1) / max(int(held.sum()), 1)
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of who holds what: data set, kinds, labels and every array; the same on every platform."""
+        content = [self.dataset, self.classes, self.kinds, self.client_labels]
+        digest = hashlib.sha256(json.dumps(content).encode())
+        for name in ARRAYS:
+            array = getattr(self, name)
+            digest.update(f"{name} {len(array)}\n".encode())
+            digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: Path) -> None:
+        """One .npz without pickles; equal partitions give equal bytes. Written beside it, then renamed."""
+        path = Path(path)
+        about = {
+            name: getattr(self, name)
+            for name in ("dataset", "classes", "scheme", "seed", "settings", "kinds", "client_labels", "hash")
+        }
+        arrays = {name: np.asarray(getattr(self, name), dtype="<i8") for name in ARRAYS}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial_file = path.with_name(f".{path.name}.partial")
+        try:
+            with partial_file.open("wb") as file:
+                np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+            os.replace(partial_file, path)
+        finally:
+            partial_file.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Partition:
+        """Raises UserError if the file is missing, damaged or not what was saved."""
+        path = Path(path)
+        fix = f"Fix: delete {path} and run dvc repro again."
+        try:
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                arrays = {name: file[name].astype(np.int64) for name in ARRAYS}
+            recorded = about.pop("hash")
+            result = cls(**about, **arrays)
+        except FileNotFoundError:
+            raise UserError(f"{path} does not exist: no partition was made. Fix: run dvc repro.") from None
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} is damaged: it cannot be read ({error}). {fix}") from None
+        if result.hash != recorded:
+            raise UserError(f"{path} is damaged: its content is not what its hash records. {fix}")
+        return result
+
+
+def make_partition(
+    labels: np.ndarray, dataset: str, classes: int, partition_params: params.Partition, seed: int
+) -> Partition:
+    """Deal the training samples. labels: [M], true, of the training images; no `auto` left in the settings.
+
+    Server first: its validation set depends on (seed, "validation"), its selection set on (seed,
+    "selection"); the scheme deals the rest. Raises UserError naming the key of a setting that the data cannot
+    serve.
+    """
+    draw = partial(numpy_generator, seed)
+    labels = np.asarray(labels, dtype=np.int64)
+    validation, selection = _server_sets(labels, classes, partition_params, draw)
+    pool = np.setdiff1d(np.arange(len(labels)), np.concatenate([validation, selection]))
+    settings = getattr(partition_params, partition_params.scheme)
+    shares = SCHEMES[partition_params.scheme](pool, labels[pool], classes, settings, draw)
+    in_validation = [
+        _own_validation(share, partition_params.client_validation, draw, client) for client, share in enumerate(shares)
+    ]
+    result = Partition(
+        dataset=dataset,
+        classes=classes,
+        scheme=partition_params.scheme,
+        seed=seed,
+        settings={
+            "validation_per_label": partition_params.validation_per_label,
+            "selection_per_label": partition_params.selection_per_label,
+            "client_validation": partition_params.client_validation,
+            **dataclasses.asdict(settings),
+        },
+        kinds=[share.kind for share in shares],
+        client_labels=[share.client_labels for share in shares],
+        **_flat("", shares, [~chosen for chosen in in_validation]),
+        **_flat("validation_", shares, in_validation),
+        server_validation=validation,
+        server_selection=selection,
+    )
+    check(result, labels)
+    return result
+
+
+def _server_sets(
+    labels: np.ndarray, classes: int, settings: params.Partition, draw: Draw
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the validation and of the selection set, each with equally many samples of every label."""
+    v, s = settings.validation_per_label, settings.selection_per_label
+    if isinstance(v, str) or isinstance(s, str):
+        raise ValueError("the per-label sizes are still auto: resolve the settings first")
+    counts = np.bincount(labels, minlength=classes)
+    rarest = int(counts.argmin())
+    spare = int(counts[rarest]) - 1  # one at least is left for the clients
+    if v + s > spare:
+        key, value, other, taken = (
+            ("validation_per_label", v, "selection_per_label", s)
+            if v >= s
+            else ("selection_per_label", s, "validation_per_label", v)
+        )
+        raise not_allowed(
+            f"partition.{key}",
+            value,
+            f"at most {max(spare - taken, 0)} (label {rarest} has {counts[rarest]} training images,"
+            f" {other} takes {taken}, and one must be left)",
+            f"lower partition.{key}, or take a larger data set",
+        )
+    validation, selection = [], []
+    for c in range(classes):
+        first, rest = np.split(draw("validation", c).permutation(np.flatnonzero(labels == c)), [v])
+        validation.append(first)
+        selection.append(draw("selection", c).permutation(rest)[:s])
+    return np.concatenate(validation), np.concatenate(selection)
+
+
+def _own_validation(share: Share, part: float, draw: Draw, client: int) -> np.ndarray:
+    """[n] bool: samples of the client's validation part. All copies of an image go to the same side."""
+    target = min(round(part * len(share.indices)), len(share.indices) - 1)
+    images, which, copies = np.unique(share.indices, return_inverse=True, return_counts=True)
+    owner = client if share.copy_of is None else share.copy_of
+    order = draw("client-validation", owner).permutation(len(images))
+    chosen = np.zeros(len(images), dtype=bool)
+    chosen[order[np.cumsum(copies[order]) <= target]] = True
+    return chosen[which]
+
+
+def _flat(prefix: str, shares: list[Share], masks: list[np.ndarray]) -> dict[str, np.ndarray]:
+    pairs = list(zip(shares, masks, strict=True))
+    return {
+        f"{prefix}indices": np.concatenate([share.indices[mask] for share, mask in pairs]),
+        f"{prefix}labels": np.concatenate([share.labels[mask] for share, mask in pairs]),
+        f"{prefix}offsets": np.cumsum([0, *(int(mask.sum()) for mask in masks)], dtype=np.int64),
+    }
+
+
+def check(partition: Partition, true_labels: np.ndarray) -> None:
+    """The rules at the top of this file; ValueError names the one that is broken, and by whom.
+
+    true_labels: [M] of the training images. If one is broken, the scheme is at fault.
+    """
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise ValueError(f"partition {partition.scheme}: {rule}")
+
+    p, repeats = partition, partition.scheme == "dirichlet"
+    count = len(true_labels)
+    for indices, labels, offsets in (
+        (p.indices, p.labels, p.offsets),
+        (p.validation_indices, p.validation_labels, p.validation_offsets),
+    ):
+        require(len(offsets) == p.clients + 1 == len(p.client_labels) + 1, "one offset and label list per client")
+        require(
+            offsets[0] == 0 and offsets[-1] == len(indices) == len(labels),
+            "offsets end where the samples end",
+        )
+        require(bool(np.all((indices >= 0) & (indices < count))), "indices are rows of the training images")
+        require(bool(np.all((labels >= 0) & (labels < p.classes))), f"labels lie in 0..{p.classes - 1}")
+    require(p.clients > 0, "there is a client")
+    server = np.concatenate([p.server_validation, p.server_selection])
+    require(len(np.unique(server)) == len(server), "the server's sets are disjoint and hold no image twice")
+    for name, rows in (("validation", p.server_validation), ("selection", p.server_selection)):
+        per_label = np.bincount(true_labels[rows], minlength=p.classes)
+        require(
+            bool(np.all(per_label == len(rows) // p.classes)),
+            f"the {name} set holds every label equally often",
+        )
+    taken = np.zeros(count, dtype=bool)
+    taken[server] = True
+    by_clean = np.zeros(count, dtype=bool)
+    for i, kind in enumerate(p.kinds):
+        part = slice(p.offsets[i], p.offsets[i + 1])
+        own = slice(p.validation_offsets[i], p.validation_offsets[i + 1])
+        held = np.concatenate([p.indices[part], p.validation_indices[own]])
+        require(part.stop > part.start, f"client {i} holds a training sample")
+        require(not taken[held].any(), f"client {i} holds no image of the server's sets")
+        require(
+            not np.isin(p.validation_indices[own], p.indices[part]).any(),
+            f"client {i}'s two parts are disjoint",
+        )
+        require(repeats or len(np.unique(held)) == len(held), f"client {i} holds no image twice")
+        if kind == "clean":
+            believed = np.concatenate([p.labels[part], p.validation_labels[own]])
+            require(np.array_equal(believed, true_labels[held]), f"clean client {i}'s labels are the true ones")
+            require(repeats or not by_clean[held].any(), f"clean client {i} shares no image with a clean one")
+            by_clean[held] = True
+
+
+# ------------------------------------------------------------------------------------------- summary
+
+
+def summary_table(partition: Partition) -> str:
+    """Plain text: one line per client, then the server's sets."""
+    header = ("client", "kind", "labels", "train", "validation", "oracle weight")
+    columns = zip(
+        partition.kinds,
+        partition.client_labels,
+        partition.sizes.tolist(),
+        partition.validation_sizes.tolist(),
+        partition.oracle_weights().tolist(),
+        strict=True,
+    )
+    rows = [header] + [
+        (str(i), kind, _ranges(labels), str(train), str(validation), f"{weight:.3f}")
+        for i, (kind, labels, train, validation, weight) in enumerate(columns)
+    ]
+    widths = [max(len(row[j]) for row in rows) for j in range(len(header))]
+    left = (1, 2)  # words to the left, numbers to the right
+    lines = [
+        "  ".join(
+            cell.ljust(w) if j in left else cell.rjust(w) for j, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    name = f"{partition.dataset}, partition {partition.scheme}"
+    v, s = len(partition.server_validation), len(partition.server_selection)
+    server = f"server: {v} validation and {s} selection samples, balanced over {partition.classes} labels"
+    return "\n".join([f"{name}, seed {partition.seed}, hash {partition.hash[:12]}", *lines, server])
+
+
+def _ranges(labels: list[int]) -> str:
+    """[0, 1, 2, 5] -> "0-2 5"."""
+    runs: list[list[int]] = []
+    for label in labels:
+        if runs and runs[-1][1] == label - 1:
+            runs[-1][1] = label
+        else:
+            runs.append([label, label])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

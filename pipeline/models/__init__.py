@@ -1,0 +1,199 @@
+"""The networks, each usable as a function of one flat parameter vector.
+
+A new one is a function (channels, image_size, classes, **options) -> nn.Module and its line in ``MODELS``;
+one's own needs no line: ``model.name`` is then its dotted path.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from modulefinder import ModuleFinder
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError, not_allowed
+from pipeline.models.flat import FlatModel
+from pipeline.models.networks import cnn, lenet5, lenet_wide, linear, mlp, mlp3
+from pipeline.models.resnet import resnet18
+
+__all__ = ["MODELS", "FlatModel", "build", "source_files"]
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "mlp3": mlp3,
+    "lenet5": lenet5,
+    "lenet_wide": lenet_wide,
+    "cnn": cnn,
+    "resnet18": resnet18,
+}
+
+_FORM = "(channels, image_size, classes, **options) -> torch.nn.Module"
+
+
+def build(
+    name: str, channels: int, image_size: int, classes: int, options: Mapping[str, Any] | None = None
+) -> FlatModel:
+    """The network ``model.name`` with ``model.options``, tried on two images.
+
+    name: a key of ``MODELS``, or the dotted path of one's own function. Every mistake is a ``UserError``.
+    """
+    function = _function(name)
+    options = dict(options or {})
+    _check_call(name, function, (channels, image_size, classes), options)
+    model = FlatModel(partial(_made, name, function, channels, image_size, classes, options), _label(name))
+    _try(name, model, torch.Size([2, channels, image_size, image_size]), classes)
+    return model
+
+
+def source_files(name: str) -> list[Path]:
+    """The files that define one's own model: its module and all it imports from beside it; [] for a built-in.
+
+    They belong into the fingerprint of whatever was trained with it. Of an installed package, whose version
+    the environment fixes, only the module itself.
+    """
+    if "." not in name:
+        return []
+    _function(name)
+    module = name.rpartition(".")[0]
+    origin = getattr(sys.modules[module], "__file__", None)
+    if origin is None:
+        return []
+    file = Path(origin).resolve()
+    if "site-packages" in file.parts:
+        return [file]
+    root = file.parents[module.count(".") + (file.name == "__init__.py")]
+    top = module.partition(".")[0]
+    finder = ModuleFinder([str(root)], excludes=[] if top == "pipeline" else ["pipeline"])
+    finder.import_hook(module)
+    found = (getattr(module, "__file__", None) for module in finder.modules.values())
+    return sorted({Path(path) for path in found if path} | {file})
+
+
+def _label(name: str) -> str:
+    return f"model.name = {name!r}"
+
+
+def _cause(error: Exception) -> str:
+    """The exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _function(name: str) -> Callable[..., nn.Module]:
+    """The function behind a name; modules in the current folder (the project's root) can be imported."""
+    if "." not in name:
+        if name in MODELS:
+            return MODELS[name]
+        near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.0)
+        allowed = f"one of {', '.join(MODELS)}, or the dotted path of your own function"
+        raise not_allowed("model.name", name, allowed, f"write {near[0] if near else 'lenet5'}")
+    module, _, attribute = name.rpartition(".")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:
+        raise UserError(
+            f"{_label(name)}: importing {module!r} failed ({_cause(error)})."
+            f" Fix: put the module into the project's folder, or correct the path: package.module.function."
+        ) from error
+    if not callable(found):
+        public = [key for key, value in vars(sys.modules[module]).items() if callable(value)]
+        near = difflib.get_close_matches(attribute, public, n=1)
+        raise UserError(
+            f"{_label(name)}: module {module!r} has no function {attribute!r}."
+            f" Fix: {f'write {module}.{near[0]}' if near else f'define {attribute} there, as {_FORM}'}."
+        )
+    return found
+
+
+def _check_call(
+    name: str, function: Callable[..., nn.Module], shape: tuple[int, int, int], options: dict[str, Any]
+) -> None:
+    """Whether the function takes these arguments at all, before it is called."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*shape, **options)
+    except ValueError:  # no signature to look at; calling it will tell
+        return
+    except TypeError as error:
+        if name not in MODELS:
+            raise UserError(
+                f"{_label(name)} with model.options = {options!r}: it cannot be called ({_cause(error)})."
+                f" Fix: define it as {_FORM}, and give in model.options only what it takes."
+            ) from error
+        known = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+        wrong = next(key for key in options if key not in known)
+        near = difflib.get_close_matches(str(wrong), known, n=1)
+        fix = f"write {near[0]} instead of {wrong}" if near else f"remove {wrong}"
+        allowed = f"a mapping with keys among {', '.join(known)}" if known else f"{{}}, for {name} has no options"
+        raise not_allowed("model.options", options, allowed, fix) from error
+
+
+def _made(
+    name: str,
+    function: Callable[..., nn.Module],
+    channels: int,
+    image_size: int,
+    classes: int,
+    options: dict[str, Any],
+) -> nn.Module:
+    """The network, or a ``UserError``."""
+    try:
+        network = function(channels, image_size, classes, **options)
+    except Exception as error:
+        raise UserError(
+            f"{_label(name)} with model.options = {options!r} failed for {channels} x {image_size} x"
+            f" {image_size} images and {classes} classes ({_cause(error)})."
+            f" Fix: correct model.options, or choose another model.name."
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise UserError(
+            f"{_label(name)} returned {type(network).__name__}, not a torch.nn.Module. Fix: define it as {_FORM}."
+        )
+    return network
+
+
+def _try(name: str, model: FlatModel, shape: torch.Size, classes: int) -> None:
+    """Logits must be [2, classes], finite, the same when repeated, and the same for one image alone.
+
+    Random layers would put different masks on the two points whose gradients a method compares; a layer that
+    mixes samples would mix clients, whose minibatches share one pass.
+    """
+    w = model.initial(0)
+    black = w.new_zeros(shape)
+    grey = torch.linspace(0, 1, shape.numel(), dtype=w.dtype).view(shape)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits, first, again, alone = (model.apply(w, X) for X in (black, grey, grey, grey[:1]))
+    except Exception as error:
+        raise UserError(
+            f"{_label(name)} fails on images of shape {list(shape)} ({_cause(error)})."
+            f" Fix: make forward accept [batch, channels, height, width]."
+        ) from error
+    if not isinstance(logits, Tensor) or logits.shape != (2, classes):
+        got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UserError(
+            f"{_label(name)} answers two images with {got}. Fix: return logits of shape [batch, {classes}]."
+        )
+    if not logits.isfinite().all() or not first.isfinite().all():
+        raise UserError(f"{_label(name)} gives logits that are not finite. Fix: correct its initialisation or forward.")
+    if not torch.equal(first, again):
+        raise UserError(
+            f"{_label(name)} cannot be used: it is random (two passes over the same images differ), and"
+            f" gradients at two points would see different masks. Fix: remove dropout, or set its p to 0."
+        )
+    if not torch.allclose(first[:1], alone, rtol=1e-3, atol=1e-4):
+        raise UserError(
+            f"{_label(name)} cannot be used: an image's logits depend on the rest of the batch, which holds"
+            f" other clients' images. Fix: use nn.GroupNorm instead of batch normalisation."
+        )

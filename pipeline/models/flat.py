@@ -1,0 +1,106 @@
+"""A network as a function of ONE flat parameter vector w in R^d."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from pipeline.errors import UserError
+from pipeline.seeds import key
+
+
+@contextmanager
+def _own_randomness(seed: int) -> Iterator[None]:
+    """Inside, torch's global generator starts from ``seed``; outside, nobody notices.
+
+    Only the host's generator is touched: ``torch.manual_seed`` would also reseed the accelerators.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
+        yield
+
+
+def _refusal(network: nn.Module) -> tuple[str, str] | None:
+    """Why this network is no function of a flat vector, and what to do about it; None if it is one."""
+    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+        return "it has lazy layers, whose size is not known yet", "use the layers with explicit sizes"
+    buffers = [name for name, _ in network.named_buffers()]
+    if buffers:
+        some = ", ".join(buffers[:3]) + " ..." * (len(buffers) > 3)
+        return (
+            f"it keeps state besides its parameters (buffers {some})",
+            "use nn.GroupNorm instead of batch normalisation, and compute constants in forward",
+        )
+    frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
+    if frozen:
+        return f"parameter {frozen[0]} has requires_grad = False", "let every parameter be trained"
+    if not any(True for _ in network.parameters()):
+        return "it has no parameters", "return a network that can learn"
+    return None
+
+
+class FlatModel:
+    """A network as the function (w, X) -> logits.
+
+    d: length of w. names, shapes, sizes: its parts, in the order of ``named_parameters``; a parameter that
+    the network uses in several places is there once. The device and the floating point are those of w and X.
+    Works under the transformations of ``torch.func``, forward over reverse included, and double backward.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], label: str = "network") -> None:
+        """make: builds the network with fresh random parameters. label: what errors call it."""
+        self._make = make
+        with _own_randomness(0):
+            self._network = make()
+        refusal = _refusal(self._network)
+        if refusal is not None:
+            reason, fix = refusal
+            raise UserError(f"{label} cannot be used: {reason}. Fix: {fix}.")
+        parameters = dict(self._network.named_parameters())
+        self.names = list(parameters)
+        self.shapes = [p.shape for p in parameters.values()]
+        self.sizes = [p.numel() for p in parameters.values()]
+        self.d = sum(self.sizes)
+        # Every place that holds a parameter, and which one. Listing them here makes sharing safe: the way of
+        # functional_call itself (tie_weights) leaves its own values behind in a module used under two names.
+        index = {id(p): i for i, p in enumerate(parameters.values())}
+        self._places = {
+            name: index[id(p)]
+            for prefix, module in self._network.named_modules()
+            for name, p in module.named_parameters(prefix, recurse=False, remove_duplicate=False)
+        }
+
+    def initial(self, seed: int) -> Tensor:
+        """[d]: the network's own random initialisation; equal seeds give equal vectors."""
+        with _own_randomness(key(seed, "model")):
+            return nn.utils.parameters_to_vector(self._make().parameters()).detach()
+
+    def parts(self, w: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views of w [d].
+
+        ONE split: its backward is one concatenation, where d-long zero padding of every slice would cost
+        fifty times as much for ResNet-18.
+        """
+        return {
+            name: part.view(shape)
+            for name, part, shape in zip(self.names, w.split(self.sizes), self.shapes, strict=True)
+        }
+
+    def apply(self, w: Tensor, X: Tensor) -> Tensor:
+        """Logits [B, classes] of the images X [B, C, H, W] under the parameters w [d]."""
+        parts = list(self.parts(w).values())
+        values = {name: parts[i] for name, i in self._places.items()}
+        return functional_call(self._network, values, (X,), tie_weights=False)
+
+    def module_with(self, w: Tensor) -> nn.Module:
+        """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""
+        module = copy.deepcopy(self._network).to(w)
+        with torch.no_grad():
+            for name, part in self.parts(w).items():
+                module.get_parameter(name).copy_(part)
+        return module

@@ -1,0 +1,170 @@
+"""Derivatives of a weighting problem for all active clients at once.
+
+Notation: n active clients with losses f_i, one vector w [d], coefficients c [n], a direction lambda [d];
+g_i = grad f_i(w; B_i) and h_i = Hess f_i(w; B_i) lambda. No Hessian is ever formed.
+
+`FusedOracle` needs a few passes however many clients there are, because they all evaluate at the same w:
+
+* sum_i c_i g_i is one backward pass of c . losses(w); if lambda rides along in the forward pass as a tangent, the
+  losses' tangents are all the inner products lambda^T g_i;
+* forward-over-reverse of the map w -> (losses, sum_i c_i g_i) along lambda gives every inner product lambda^T g_i
+  and sum_i c_i h_i together.
+
+`LoopOracle` is the plain per-client reference: one client at a time, double backward. Tests hold one against the other.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+from torch.func import jvp, vjp
+
+from pipeline.problems.base import Batch, WeightingProblem
+
+
+class Oracle(Protocol):
+    """What a method may ask of the clients (all but the last) and of the server's validation set."""
+
+    problem: WeightingProblem
+
+    def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
+        """sum_i c_i g_i, [d]."""
+        ...
+
+    def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        """(sum_i c_i h_i [d], all lambda^T g_i [n]), both on the same batch."""
+        ...
+
+    def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        """(sum_i c_i g_i [d], all lambda^T g_i [n]), both on the same batch."""
+        ...
+
+    def gradients(self, w: Tensor, batch: Batch) -> Tensor:
+        """g_i, client by client: [n, d]."""
+        ...
+
+    def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+        """h_i, client by client: [n, d]."""
+        ...
+
+    def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+        """All lambda^T g_i, [n]."""
+        ...
+
+    def losses(self, w: Tensor, batch: Batch) -> Tensor:
+        """All f_i(w; B_i), [n]."""
+        ...
+
+    def validation_gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        """grad f_0(w; B_0), [d]."""
+        ...
+
+
+def _gradient(loss: Tensor, w: Tensor, create_graph: bool = False) -> Tensor:
+    return torch.autograd.grad(loss, w, create_graph=create_graph)[0]
+
+
+def _product(problem: WeightingProblem, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Forward-over-reverse along lambda: (sum_i c_i h_i, lambda^T g_i for each i)."""
+
+    def losses_and_gradient(u: Tensor) -> tuple[Tensor, Tensor]:
+        losses, pull, *_ = vjp(lambda v: problem.losses(v, batch), u)
+        return losses, pull(c)[0]
+
+    _, (inner, product), *_ = jvp(losses_and_gradient, (w,), (lam,))
+    return product, inner
+
+
+class FusedOracle:
+    """All clients in one pass. Per-client answers [n, d], which only the memory estimator needs, go one by one: a
+    batched pass was measured no faster on a CPU (see benchmarks)."""
+
+    def __init__(self, problem: WeightingProblem) -> None:
+        self.problem = problem
+
+    def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
+        w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            return _gradient(c @ self.problem.losses(w, batch), w)
+
+    def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return _product(self.problem, w, lam, batch, c)
+
+    def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            with forward_ad.dual_level():
+                losses = self.problem.losses(forward_ad.make_dual(w, lam), batch)
+                primal, inner = forward_ad.unpack_dual(losses)
+                inner = inner.detach().clone()
+            # Outside the level the saved tensors have lost their tangents: the backward pass is an ordinary one.
+            return _gradient(c @ primal, w), inner
+
+    def gradients(self, w: Tensor, batch: Batch) -> Tensor:
+        w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            return torch.stack([_gradient(self._loss(w, batch, i), w) for i in range(self._count(batch))])
+
+    def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+        one = torch.ones(1, dtype=w.dtype, device=w.device)
+        with torch.no_grad():
+            select = self.problem.select
+            return torch.stack(
+                [_product(self.problem, w, lam, select(batch, i), one)[0] for i in range(self._count(batch))]
+            )
+
+    def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            return jvp(lambda v: self.problem.losses(v, batch), (w,), (lam,))[1]
+
+    def losses(self, w: Tensor, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            return self.problem.losses(w, batch)
+
+    def validation_gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            return _gradient(self.problem.validation_loss(w, batch), w)
+
+    def _loss(self, w: Tensor, batch: Batch, i: int) -> Tensor:
+        return self.problem.losses(w, self.problem.select(batch, i))[0]
+
+    def _count(self, batch: Batch) -> int:
+        return len(batch[0])
+
+
+class LoopOracle(FusedOracle):
+    """One client at a time, by double backward: slow and plain."""
+
+    def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
+        return c @ self.gradients(w, batch)
+
+    def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        return c @ self.products(w, lam, batch), self.gradients(w, batch) @ lam
+
+    def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        G = self.gradients(w, batch)
+        return c @ G, G @ lam
+
+    def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+        return self.gradients(w, batch) @ lam
+
+    def losses(self, w: Tensor, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            return torch.stack([self._loss(w, batch, i) for i in range(self._count(batch))])
+
+    def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+        w = w.detach().requires_grad_()
+        rows = []
+        with torch.enable_grad():
+            for i in range(self._count(batch)):
+                gradient = _gradient(self._loss(w, batch, i), w, create_graph=True)
+                rows.append(_gradient(gradient @ lam, w))
+        return torch.stack(rows)
+
+
+ORACLES: dict[str, type[FusedOracle]] = {"fused": FusedOracle, "loop": LoopOracle}

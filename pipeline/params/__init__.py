@@ -1,0 +1,55 @@
+"""What a person may set: one frozen dataclass per section of params.yaml and per method.
+
+The dataclasses are plain standard library, so the mathematical core needs nothing else.
+``pipeline.params.loading`` (pydantic, ruamel.yaml) reads and checks them at the edges.
+"""
+
+from pipeline.params.methods import (
+    METHODS,
+    Afl,
+    Algorithms,
+    Average,
+    ExactGradient,
+    FedNest,
+    OracleWeights,
+    PrimalDual,
+    Rfho,
+    ServerOptions,
+    Sustain,
+    ValidationOnly,
+)
+from pipeline.params.sections import (
+    ClientWeighting,
+    Data,
+    Federation,
+    Model,
+    Params,
+    Partition,
+    Problems,
+    Tracking,
+    Train,
+)
+
+__all__ = [
+    "METHODS",
+    "Afl",
+    "Algorithms",
+    "Average",
+    "ClientWeighting",
+    "Data",
+    "ExactGradient",
+    "FedNest",
+    "Federation",
+    "Model",
+    "OracleWeights",
+    "Params",
+    "Partition",
+    "PrimalDual",
+    "Problems",
+    "Rfho",
+    "ServerOptions",
+    "Sustain",
+    "Tracking",
+    "Train",
+    "ValidationOnly",
+]

@@ -1,0 +1,169 @@
+"""Hyper-parameters of each method (``algorithms.<name>``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param, section
+
+
+@dataclass(frozen=True)
+class ServerOptions(Section):
+    """What every method of the client-weighting family may choose on the server, alike for a fair race."""
+
+    optimizer: Literal["sgd", "momentum", "adam"] = param(
+        "sgd", "torch optimizer of the model w; every other server variable takes plain steps"
+    )
+    momentum: float = param(0.9, "of `optimizer: momentum`; unused otherwise", ge=0, lt=1)
+    schedule: Literal["constant", "cosine"] = param(
+        "cosine", "of all step sizes over train.rounds; cosine = down to zero, steadier at the end"
+    )
+    estimator: Literal["auto", "memory", "paper", "normalised"] = param(
+        "auto",
+        "how absent clients are accounted for: paper = scale by N/n, unbiased but noisy; normalised = divide by"
+        " the active weights; memory = the server remembers every client's last answer (N d floats, 2 N d for"
+        " primal_dual);"
+        " auto = memory while that fits into memory_limit_mb, else normalised",
+    )
+    memory_limit_mb: int = param(2048, "the most `auto` lets the memory estimator use, in MiB", ge=0)
+    active_weight_floor: float = param(
+        0.3, "of `estimator: normalised`: the sum of active weights is never taken below this", gt=0, le=1
+    )
+
+
+@dataclass(frozen=True)
+class PrimalDual(ServerOptions):
+    """The lead method (``pipeline.algorithms.primal_dual``)."""
+
+    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
+    eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
+    gamma: float = param(
+        4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
+    )
+    dual_radius: float = param(
+        5.0,
+        "the dual is kept in this ball; too small biases the weights, too large may swing",
+        gt=0,
+        symbol="D_lambda",
+    )
+    dual_init: Literal["zero", "gradient"] = param(
+        "zero", "initial dual: zero, or -grad f_0(w_1) cut to the ball (one step of the linear solve)"
+    )
+    inner_steps: int = param(1, "updates of (w, lambda) per update of the weights", ge=1, symbol="K")
+    product_batch_size: PositiveInt | Auto = param(
+        "auto", "minibatch of the Hessian-vector product; auto = federation.batch_size", symbol="B'"
+    )
+    hypergradient_iterate: Literal["last", "random"] = param(
+        "last",
+        "inner step whose lambda and gradients move the weights: last as in the listing, random as in the theory",
+    )
+    hypergradient_batch: Literal["both", "gradient", "product"] = param(
+        "both",
+        "minibatch of lambda^T grad f_i: gradient = the gradient's, as in the listing; product = the product's, also"
+        " unbiased; both = the mean of the two, half the variance for one more number sent;"
+        " memory always uses its stored gradients",
+    )
+
+
+@dataclass(frozen=True)
+class Rfho(ServerOptions):
+    """Differentiation through realised steps (``pipeline.algorithms.rfho``)."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(3.0, "step size of the client weights; the hypergradient is eta_w small", gt=0, symbol="eta_x")
+    inner_steps: int = param(1, "steps of the model that are differentiated through", ge=1, symbol="K")
+    mode: Literal["reverse", "forward", "realtime"] = param(
+        "reverse",
+        "reverse and forward give the same hypergradient (forward costs N products a step); realtime = forward, with"
+        " dw/dx carried over from one outer iteration to the next",
+    )
+
+
+@dataclass(frozen=True)
+class FedNest(ServerOptions):
+    """Lower steps and a Neumann series (``pipeline.algorithms.fednest``)."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(1.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
+    inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
+    series_products: NonNegativeInt | Auto = param(
+        "auto", "Hessian-vector products of the series; auto = inner_steps", symbol="Q"
+    )
+    series: Literal["deterministic", "randomised"] = param(
+        "deterministic", "the whole series, or one random product of the same mean"
+    )
+
+
+@dataclass(frozen=True)
+class Sustain(ServerOptions):
+    """A single loop with recursive momentum (``pipeline.algorithms.sustain``)."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(1.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
+    storm_weight: float = param(
+        0.5, "share of the fresh estimate in a direction; 1 = plain stochastic descent", gt=0, le=1, symbol="c"
+    )
+    series_products: int = param(1, "Hessian-vector products of the Neumann series", ge=0, symbol="K")
+    series: Literal["deterministic", "randomised"] = param(
+        "deterministic", "the whole series, or one random product of the same mean"
+    )
+
+
+@dataclass(frozen=True)
+class Afl(ServerOptions):
+    """The worst mixture of clients (``pipeline.algorithms.afl``)."""
+
+    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.01, "step size of the client weights, uphill", gt=0, symbol="eta_x")
+
+
+@dataclass(frozen=True)
+class ValidationOnly(ServerOptions):
+    """The server's validation set alone (``pipeline.algorithms.validation_only``)."""
+
+    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+
+
+@dataclass(frozen=True)
+class Average(ServerOptions):
+    """Fixed weights: 1/N, or by samples (``pipeline.algorithms.average``)."""
+
+    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+
+
+@dataclass(frozen=True)
+class OracleWeights(ServerOptions):
+    """Fixed weights: the clean clients' label shares (``pipeline.algorithms.oracle_weights``)."""
+
+    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+
+
+@dataclass(frozen=True)
+class ExactGradient(ServerOptions):
+    """Dense inverse Hessian, for at most 2000 model parameters (``pipeline.algorithms.exact_gradient``)."""
+
+    eta_w: float = param(0.03, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.01, "step size of the client weights", gt=0, symbol="eta_x")
+    inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
+
+
+@dataclass(frozen=True)
+class Algorithms(Section):
+    """One section per method; only the one named by `algorithm` is in use."""
+
+    primal_dual: PrimalDual = section(PrimalDual, "the lead method: primal-dual client weighting")
+    rfho: Rfho = section(Rfho, "differentiation through realised steps of the model")
+    fednest: FedNest = section(FedNest, "steps of the model, then a Neumann series for the weights")
+    sustain: Sustain = section(Sustain, "single loop with recursive momentum and a Neumann series")
+    afl: Afl = section(Afl, "agnostic: the worst mixture of clients")
+    validation_only: ValidationOnly = section(ValidationOnly, "baseline: the server's validation set alone")
+    average: Average = section(Average, "baseline: fixed equal weights")
+    oracle_weights: OracleWeights = section(OracleWeights, "baseline: fixed weights that know who is clean")
+    exact_gradient: ExactGradient = section(ExactGradient, "reference for the toy problem: dense inverse Hessian")
+
+
+METHODS = tuple(field.name for field in fields(Algorithms))

@@ -1,0 +1,84 @@
+"""Settings of each partition scheme (``partition.<scheme>``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.params.spec import Auto, PositiveInt, Section, param
+
+
+@dataclass(frozen=True)
+class Lead(Section):
+    """The lead paper's protocol: label groups to clean clients, plus clients whose labels are pure noise."""
+
+    groups: list[list[int]] | Auto = param(
+        "auto",
+        "labels of each clean client; auto = the first half, the next three tenths and the last fifth of the"
+        " labels, which is [[0,1,2,3,4],[5,6,7],[8,9]] for ten classes",
+    )
+    noise_clients: int = param(7, "clients with uniformly random labels", ge=0)
+    noise_samples: PositiveInt | Auto = param(
+        "auto", "samples of each noise client; auto = 100 on digits, 5000 elsewhere"
+    )
+
+
+@dataclass(frozen=True)
+class Iid(Section):
+    """Equal random parts."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="N")
+
+
+@dataclass(frozen=True)
+class Shards(Section):
+    """Samples sorted by label, cut into equal shards, dealt at random: few labels per client."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="N")
+    shards_per_client: int = param(2, "shards each client is dealt, about its number of labels", ge=1)
+
+
+@dataclass(frozen=True)
+class Dirichlet(Section):
+    """Label shares of each client from a symmetric Dirichlet distribution; all clients hold equally many."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="N")
+    concentration: float = param(
+        0.1,
+        "Dirichlet parameter per class: 0.1 about one label per client, 1.0 about three",
+        gt=0,
+        symbol="a",
+    )
+    replacement: Literal["cycle", "iid"] = param(
+        "cycle",
+        "cycle = no image repeats until its class is used up, then the class starts again;"
+        " iid = every image is drawn afresh from its class",
+    )
+
+
+@dataclass(frozen=True)
+class Quantity(Section):
+    """All labels everywhere, but sizes from a power law."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="N")
+    exponent: float = param(1.5, "client i holds a share proportional to (i+1)^-exponent", ge=0)
+    min_samples: int = param(10, "no client holds fewer", ge=1)
+
+
+@dataclass(frozen=True)
+class Duplicates(Section):
+    """The label groups of `lead`, and clients that hold an exact copy of one clean client's samples."""
+
+    groups: list[list[int]] | Auto = param("auto", "labels of each clean client, as in `lead`")
+    copies: int = param(3, "how many copies", ge=0)
+    source: int = param(0, "the clean client that is copied", ge=0)
+
+
+@dataclass(frozen=True)
+class LabelNoise(Section):
+    """Equal random parts; client i's labels are replaced, at its own rate, by another label at random."""
+
+    rates: list[float] = param(
+        [0.0, 0.0, 0.0, 0.2, 0.2, 0.4, 0.4, 0.6, 0.8, 1.0],
+        "share of wrong labels per client, each in [0, 1]; as many clients as rates",
+    )

@@ -1,0 +1,49 @@
+"""Rules between parameters, checked before any work starts."""
+
+from __future__ import annotations
+
+import difflib
+
+from pipeline.errors import UserError, not_allowed
+from pipeline.params.methods import ServerOptions
+from pipeline.params.sections import MODEL_NAMES, Params
+
+
+def check_rules(params: Params) -> None:
+    """UserError for the first setting that cannot work, whatever the data."""
+    _model(params.model.name)
+    _small_enough(params)
+    if params.algorithm == "rfho":
+        require_plain_steps("rfho", params.algorithms.rfho)
+
+
+def require_plain_steps(method: str, options: ServerOptions) -> None:
+    """UserError for an optimizer other than sgd, where a method's derivation contains the step itself."""
+    if options.optimizer != "sgd":
+        raise not_allowed(
+            f"algorithms.{method}.optimizer",
+            options.optimizer,
+            f"sgd, since {method} differentiates through plain steps of the model",
+            "set it to sgd, or choose another algorithm",
+        )
+
+
+def _small_enough(params: Params) -> None:
+    """The exact gradient's dense Hessian: every named network has thousands of parameters on any image data set."""
+    if params.algorithm == "exact_gradient" and params.model.name in MODEL_NAMES:
+        raise UserError(
+            f"algorithm: exact_gradient needs a dense Hessian, so at most 2000 model parameters; {params.model.name} on"
+            f" {params.data.name} has more. Fix: another algorithm, such as primal_dual; this one is for the toy."
+        )
+
+
+def _model(name: str) -> None:
+    """A known network or a dotted path; the network itself is built, and tried, by the train stage."""
+    if name in MODEL_NAMES or ("." in name and all(part.isidentifier() for part in name.split("."))):
+        return
+    near = difflib.get_close_matches(name, MODEL_NAMES, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UserError(
+        f'model.name = "{name}" is not allowed: it must be one of {", ".join(MODEL_NAMES)}, or the dotted path of your'
+        f" own function.{hint} Fix: for example `name: lenet5` (the default)."
+    )

@@ -1,0 +1,64 @@
+"""How a parameter is declared: a default, what it does, its range, and the paper's symbol."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, ClassVar, Literal
+
+Auto = Literal["auto"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """A lower bound inside a union, as in ``PositiveInt | Auto``, where a bound of the whole field cannot stand."""
+
+    ge: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """pydantic's hook for foreign annotations; nothing of pydantic is imported for it."""
+        return {**handler(source), "ge": self.ge}
+
+
+PositiveInt = Annotated[int, AtLeast(1)]
+NonNegativeInt = Annotated[int, AtLeast(0)]
+
+
+class Section:
+    """Base of every parameter record.
+
+    pydantic reads this configuration at the edges: no unknown key, no silent conversion ("3" is not 3, true is
+    not 1), no infinity where a number is asked for.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "extra": "forbid",
+        "strict": True,
+        "allow_inf_nan": False,
+    }
+
+
+def param(
+    default: Any,
+    description: str,
+    *,
+    gt: float | None = None,
+    ge: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    symbol: str | None = None,
+) -> Any:
+    """A dataclass field. ``metadata`` uses pydantic's names, so ranges and schema come from one place.
+
+    symbol: the paper's letter, shown in the schema's description.
+    """
+    text = f"{description} (the paper's {symbol})" if symbol else description
+    ranges = {"gt": gt, "ge": ge, "le": le, "lt": lt}
+    metadata: dict[str, Any] = {"description": text} | {k: v for k, v in ranges.items() if v is not None}
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(kind: type, description: str) -> Any:
+    """A nested section: its record with its own defaults."""
+    return dataclasses.field(default_factory=kind, metadata={"description": description})

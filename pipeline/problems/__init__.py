@@ -1,0 +1,1 @@
+"""What is optimised. A problem declares losses and draws minibatches; derivatives come from `pipeline.oracles`."""

@@ -1,0 +1,331 @@
+"""The pictures of a run. Each function turns data into a Figure; `save` writes it.
+
+Clean clients have strong colours that colour-blind readers tell apart (Okabe and Ito), the others muted ones.
+No pyplot: figures are plain objects, nothing global is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from pipeline.tracking.tables import short_labels
+
+CLEAN = ("#0072B2", "#D68A00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6A51A3", "#8C6D1F")
+BAD = {
+    "noisy": "#858585",
+    "flipped": "#B5737A",
+    "shuffled": "#A98B73",
+    "duplicate": "#8795A8",
+    "small": "#B9B49A",
+}
+MANY = 100
+_COMPACT: dict[str, Any] = {"fontsize": 10, "columnspacing": 1.0, "handlelength": 1.2}
+INK, FAINT = "#222222", "#E4E4E4"
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 14,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.edgecolor": "#888888",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    "lines.solid_capstyle": "round",
+}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As PNG, whole or not at all; equal figures give equal files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with mpl.rc_context(_STYLE):
+        figure.savefig(partial, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    os.replace(partial, path)
+
+
+def weights_over_rounds(
+    rounds: np.ndarray, weights: np.ndarray, kinds: Sequence[str], oracle: np.ndarray | None = None
+) -> Figure:
+    """rounds [R], weights [R, N]; oracle [N] as dashed levels. Of more than 100 clients: the spread."""
+    rounds, weights = np.asarray(rounds), np.asarray(weights)
+    figure, axes = _canvas(9, 5, "Learned client weights over rounds")
+    with mpl.rc_context(_STYLE):
+        draw = _bands if len(kinds) > MANY else _curves
+        labels = draw(axes, rounds, weights, kinds)
+        top = float(np.nanmax(weights, initial=1e-3))
+        if oracle is not None and len(kinds) <= MANY:
+            clean = [i for i, kind in enumerate(kinds) if kind == "clean"]
+            for i in clean:
+                axes.axhline(oracle[i], color=_colours(kinds)[i], ls=(0, (5, 4)), lw=1.2, alpha=0.8, zorder=1)
+                top = max(top, float(oracle[i]))
+            if clean:
+                dashed = Line2D([], [], color="#555555", ls=(0, (5, 4)), lw=1.2, label="oracle weight")
+                axes.legend(handles=[dashed], loc="lower right", bbox_to_anchor=(1, 1))
+        axes.set(xlabel="round", ylabel="weight", ylim=(-0.02 * top, 1.06 * top))
+        axes.set_xlim(rounds[0], max(rounds[-1], rounds[0] + 1))
+        _label_ends(axes, labels)
+    return figure
+
+
+def final_weights(
+    weights: np.ndarray,
+    kinds: Sequence[str],
+    labels: Sequence[Sequence[int]],
+    oracle: np.ndarray | None = None,
+) -> Figure:
+    """One bar per client with the oracle's mark; of more than 100 clients, sorted and without names."""
+    weights, count = np.asarray(weights), len(kinds)
+    figure, axes = _canvas(9, 5, "Final client weights")
+    with mpl.rc_context(_STYLE):
+        order = np.arange(count) if count <= MANY else np.argsort(-weights, kind="stable")
+        colours = [_colours(kinds)[i] for i in order]
+        x = np.arange(count)
+        axes.bar(x, weights[order], color=colours, width=0.72 if count <= MANY else 1.0)
+        top = float(max(weights.max(), 0 if oracle is None else np.max(oracle), 1e-3))
+        handles: list[Patch | Line2D] = _kind_patches(kinds)
+        if oracle is not None:
+            axes.hlines(np.asarray(oracle)[order], x - 0.44, x + 0.44, color=INK, lw=2.2, zorder=3)
+            handles.append(Line2D([], [], color=INK, lw=2.2, label="oracle weight"))
+        if count <= 20:
+            for i in range(count):
+                above = max(weights[i], oracle[i] if oracle is not None and oracle[i] - weights[i] < 0.06 * top else 0)
+                axes.annotate(
+                    f"{weights[i]:.3f}",
+                    (i, above),
+                    (0, 4),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=10,
+                )
+            axes.set_xticks(x, [f"{i}\n{_clip(short_labels(labels[i]), 90 // count)}" for i in range(count)])
+            axes.set_xlabel("client, and the labels it holds")
+        else:
+            axes.set_xlabel("client" if count <= MANY else "clients, by weight")
+        axes.set(ylabel="weight", ylim=(0, 1.12 * top), xlim=(-0.6, count - 0.4))
+        axes.grid(visible=False, axis="x")
+        axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=min(4, len(handles)), **_COMPACT)
+    return figure
+
+
+def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_loss: np.ndarray) -> Figure:
+    """Two panels over the same rounds; nan (no evaluation in that round) is skipped."""
+    rounds = np.asarray(rounds, dtype=float)
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 4.2)
+        left, right = figure.subplots(1, 2)
+        for axes, values, title, colour in (
+            (left, np.asarray(test_accuracy, dtype=float), "Test accuracy", CLEAN[0]),
+            (right, np.asarray(validation_loss, dtype=float), "Validation loss", CLEAN[5]),
+        ):
+            there = np.isfinite(values)
+            axes.plot(rounds[there], values[there], color=colour, marker="o", ms=3.5)
+            axes.set(xlabel="round", title=title)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+            if there.any():
+                last = values[there][-1]
+                text = f"{100 * last:.2f} %" if axes is left else f"{last:.4f}"
+                style = {"ha": "right", "color": colour, "weight": "bold", "textcoords": "offset points"}
+                axes.annotate(text, (rounds[there][-1], last), (-4, -16 if axes is left else 9), **style)
+        left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        positive = np.asarray(validation_loss, dtype=float)
+        positive = positive[np.isfinite(positive)]
+        if len(positive) and positive.min() > 0 and positive.max() > 30 * positive.min():
+            right.set_yscale("log")
+    return figure
+
+
+def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
+    """Who holds what: samples of each label [N, C], clients downwards."""
+    counts = np.asarray(label_counts)
+    n, c = counts.shape
+    figure, axes = _canvas(9, min(max(2.0 + 0.36 * n, 3.0), 11.0), "Training samples per client and label")
+    with mpl.rc_context(_STYLE):
+        image = axes.imshow(np.ma.masked_equal(counts, 0), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+        if n * c <= 400:
+            for i, j in zip(*np.nonzero(counts), strict=True):
+                dark = counts[i, j] > 0.55 * counts.max()
+                axes.text(
+                    j,
+                    i,
+                    f"{counts[i, j]:d}",
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    color="white" if dark else INK,
+                )
+        else:
+            figure.colorbar(image, ax=axes, label="samples", shrink=0.7)
+        axes.set_xlabel("label")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=25))
+        if n <= 40:
+            axes.set_yticks(range(n), [f"client {i}  ({kind})" for i, kind in enumerate(kinds)])
+            for tick, colour in zip(axes.get_yticklabels(), _colours(kinds), strict=True):
+                tick.set_color(colour if len(set(kinds)) > 1 else INK)
+        else:
+            axes.set_ylabel("client")
+        _cells(axes, *counts.shape)
+    return figure
+
+
+def confusion_matrix(matrix: np.ndarray) -> Figure:
+    """matrix[true, predicted] in counts; colours are shares of each true class."""
+    counts = np.asarray(matrix)
+    classes = len(counts)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    accuracy = np.trace(counts) / max(counts.sum(), 1)
+    figure, axes = _canvas(7.6, 6.6, f"Confusion matrix on the test set ({100 * accuracy:.2f} % right)")
+    with mpl.rc_context(_STYLE):
+        image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        figure.colorbar(image, ax=axes, label="share of the true class", format=PercentFormatter(1.0, 0), shrink=0.8)
+        if classes <= 20:
+            for i in range(classes):
+                for j in range(classes):
+                    if counts[i, j]:
+                        colour = "white" if share[i, j] > 0.55 else (INK if i == j else "#B3261E")
+                        size = 10 if classes <= 12 else 7
+                        axes.text(j, i, f"{counts[i, j]:d}", ha="center", va="center", color=colour, fontsize=size)
+            axes.set_xticks(range(classes))
+            axes.set_yticks(range(classes))
+        axes.set(xlabel="predicted label", ylabel="true label")
+        _cells(axes, classes, classes)
+    return figure
+
+
+# --------------------------------------------------------------------------------------------- parts
+
+
+def _figure(width: float, height: float) -> Figure:
+    """Inches; with some air around."""
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    with mpl.rc_context(_STYLE):
+        figure = _figure(width, height)
+        axes = figure.subplots()
+        axes.set_title(title)
+    return figure, axes
+
+
+def _colours(kinds: Sequence[str]) -> list[str]:
+    """One per client: its own for each of few clean ones, one for all of many, the kind's for the others."""
+    clean = [i for i, kind in enumerate(kinds) if kind == "clean"]
+    own = {i: CLEAN[rank] if len(clean) <= len(CLEAN) else CLEAN[0] for rank, i in enumerate(clean)}
+    return [own.get(i) or BAD.get(kind, BAD["noisy"]) for i, kind in enumerate(kinds)]
+
+
+def _kind_patches(kinds: Sequence[str]) -> list[Patch | Line2D]:
+    """Legend of kinds; clean clients that have a colour each need no entry."""
+    colours = dict(zip(reversed(kinds), reversed(_colours(kinds)), strict=True))
+    few = sum(kind == "clean" for kind in kinds) <= len(CLEAN)
+    names = [kind for kind in dict.fromkeys(kinds) if not (few and kind == "clean")]
+    patches: list[Patch | Line2D] = [Patch(color=colours[k], label=f"{k} ({list(kinds).count(k)})") for k in names]
+    if few and "clean" in kinds:
+        patches.insert(0, Patch(color=CLEAN[0], label="clean (in colour)"))
+    return patches
+
+
+Label = tuple[float, str, str]
+"""Height, text, colour."""
+
+
+def _curves(axes: Axes, rounds: np.ndarray, weights: np.ndarray, kinds: Sequence[str]) -> list[Label]:
+    colours = _colours(kinds)
+    clean = [i for i, kind in enumerate(kinds) if kind == "clean"]
+    for i in sorted(range(len(kinds)), key=lambda i: i in clean):  # clean ones on top
+        strong = i in clean and len(clean) <= len(CLEAN)
+        axes.plot(
+            rounds,
+            weights[:, i],
+            color=colours[i],
+            lw=2.4 if strong else 1.2,
+            alpha=1.0 if strong else 0.75,
+            zorder=3 if i in clean else 2,
+        )
+    last = weights[-1]
+    labels = [(float(last[i]), f"client {i}   {last[i]:.3f}", colours[i]) for i in clean]
+    if len(clean) > len(CLEAN):
+        labels = [(float(last[clean].mean()), f"{len(clean)} clean clients", CLEAN[0])]
+    for kind in dict.fromkeys(k for k in kinds if k != "clean"):
+        of_kind = last[[i for i, k in enumerate(kinds) if k == kind]]
+        text = f"{len(of_kind)} {kind}   ≤ {of_kind.max():.3f}"
+        labels.append((float(of_kind.mean()), text, BAD.get(kind, BAD["noisy"])))
+    return labels
+
+
+def _bands(axes: Axes, rounds: np.ndarray, weights: np.ndarray, kinds: Sequence[str]) -> list[Label]:
+    """Median and quantiles of the clean clients and of the others."""
+    clean = np.array([kind == "clean" for kind in kinds])
+    labels = []
+    for mask, name, colour in ((~clean, "other", "#8A8A8A"), (clean, "clean", CLEAN[0])):
+        if not mask.any():
+            continue
+        low, q1, middle, q3, high = np.quantile(weights[:, mask], [0.05, 0.25, 0.5, 0.75, 0.95], axis=1)
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
+        axes.fill_between(rounds, q1, q3, color=colour, alpha=0.3, lw=0)
+        axes.plot(rounds, middle, color=colour)
+        labels.append((float(middle[-1]), f"{mask.sum()} {name} clients", colour))
+    note = "line: median; bands: middle 50 % and 90 %"
+    axes.text(0.99, 0.97, note, transform=axes.transAxes, ha="right", va="top", fontsize=9)
+    return labels
+
+
+def _label_ends(axes: Axes, labels: Sequence[Label]) -> None:
+    """Names at the right end of the curves, pushed apart where they would overlap."""
+    low, high = axes.get_ylim()
+    gap = 0.055 * (high - low)
+    place = -np.inf
+    for height, text, colour in sorted(labels):
+        place = max(height, place + gap)
+        axes.annotate(
+            text,
+            (1.0, place),
+            (8, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            weight="bold",
+            fontsize=10,
+            annotation_clip=False,
+        )
+
+
+def _cells(axes: Axes, rows: int, columns: int) -> None:
+    """A matrix has no frame and no ticks, only thin lines between its cells, if they are large enough."""
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(length=0)
+    if rows <= 40 and columns <= 40:
+        axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color="#D9DEE5", lw=0.8)
+        axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color="#D9DEE5", lw=0.8)
+
+
+def _clip(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

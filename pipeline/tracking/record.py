@@ -1,0 +1,159 @@
+"""What a run is, besides its numbers: name, parameters, code version, data, environment."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+Scalar = str | int | float | bool | None
+
+_PACKAGES = ("fedbilevel", "torch", "torchvision", "pytorch-lightning", "torchmetrics", "numpy")
+_TOOLS = ("scikit-learn", "mlflow", "dvc")
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Where the tracker keeps a run; run_id None = it does not know of it (yet). training: which one it records."""
+
+    tracking_uri: str
+    experiment: str
+    run_id: str | None = None
+    training: str = ""
+
+    def save(self, path: Path) -> None:
+        write_json(path, asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> RunInfo | None:
+        """None if there is no such file, or none that makes sense."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Facts of a run, known when training starts.
+
+    params: the sections in use under their dotted names. tags: code version, data and partition hash.
+    environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
+    run: where the tracker keeps it.
+    """
+
+    name: str
+    rounds: int
+    params: dict[str, Any]
+    tags: dict[str, str]
+    environment: dict[str, Any] = field(default_factory=dict)
+    dataset: dict[str, Any] = field(default_factory=dict)
+    run: RunInfo | None = None
+
+    def save(self, path: Path) -> None:
+        write_json(path, asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        """Keys it does not know are somebody else's and left alone."""
+        found = json.loads(path.read_text(encoding="utf-8"))
+        known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
+        if known.get("run"):
+            known["run"] = RunInfo(**known["run"])
+        return cls(**known)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def code_tags() -> dict[str, str]:
+    """Code version and origin: git's commit and branch, what differs from it, DVC's experiment."""
+    tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": "fedbilevel", "mlflow.user": _user()}
+    commit = _git("rev-parse", "HEAD")
+    if commit:
+        tags["mlflow.source.git.commit"] = commit
+        tags["mlflow.source.git.branch"] = _git("rev-parse", "--abbrev-ref", "HEAD") or ""
+        # DVC removes a stage's outs before it runs and writes dvc.lock after it: not a change of the code.
+        status = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results", ":!dvc.lock")
+        changed = [line[3:] for line in (status or "").splitlines()]
+        tags["git.dirty"] = ("yes: " + ", ".join(changed))[:500] if changed else "no"
+    names = {
+        "DVC_EXP_NAME": "dvc.exp_name",
+        "DVC_EXP_BASELINE_REV": "dvc.baseline_rev",
+        "DVC_STAGE": "dvc.stage",
+    }
+    return tags | {tag: os.environ[name] for name, tag in names.items() if os.environ.get(name)}
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What ran where. device: in words, such as "cpu" or the GPU's name."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor_count": os.cpu_count(),
+        "device": device,
+        "packages": {name: v for name in _PACKAGES + _TOOLS if (v := _version(name))},
+    }
+
+
+def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
+    """The dotted parameters that decide this run: no other method's or scheme's section, no tracking."""
+    chosen = {"algorithms": flat["algorithm"], "partition": flat["partition.scheme"]}
+    sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
+    kept = {}
+    for name, value in flat.items():
+        room, *rest = name.split(".")
+        if room == "tracking" or name in ("data.mirror", "train.checkpoint_every"):
+            continue  # they do not change what is computed
+        if room == "algorithms" and rest[0] != chosen[room]:
+            continue
+        if room == "partition" and rest[0] in sections and rest[0] != chosen[room]:
+            continue
+        kept[name] = value
+    return kept
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Dotted names back into sections."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *rooms, last = name.split(".")
+        place = tree
+        for room in rooms:
+            place = place.setdefault(room, {})
+        place[last] = value
+    return tree
+
+
+def _git(*arguments: str) -> str | None:
+    """Answer of git, None without git or work tree."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.rstrip("\n") if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's nameless user
+        return "unknown"

@@ -1,0 +1,127 @@
+"""The files people look at after a run: metrics, tables, pictures, and the same series for DVC's plots."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.partition import Partition
+from pipeline.tracking import figures, tables
+from pipeline.tracking.metrics import read_history, thin
+from pipeline.tracking.record import Record, write_json
+from pipeline.training.evaluation import Outcome, weight_quality
+
+
+def write_report(outcome: Outcome, partition: Partition, record: Record, results: Path) -> str:
+    """Write metrics.json, client_weights.csv, per_class.csv and plots/; return the summary for the terminal.
+
+    results: holds history.csv and client_weights_history.npz already.
+    """
+    found = metrics(outcome, partition, record)
+    write_json(results / "metrics.json", found)
+    oracle = partition.oracle_weights()
+    _write_csv(
+        results / "client_weights.csv",
+        ("client", "kind", "labels", "samples", "weight"),
+        (
+            (i, kind, " ".join(map(str, labels)), int(size), f"{weight:.9g}")
+            for i, (kind, labels, size, weight) in enumerate(
+                zip(partition.kinds, partition.client_labels, partition.sizes, outcome.weights, strict=True)
+            )
+        ),
+    )
+    test = outcome.test
+    _write_csv(
+        results / "per_class.csv",
+        ("class", "samples", "precision", "recall", "f1"),
+        (
+            (c, int(test.confusion[c].sum()), *(f"{score:.6f}" for score in scores))
+            for c, scores in enumerate(zip(test.precision, test.recall, test.f1, strict=True))
+        ),
+    )
+    _plots(outcome, partition, oracle, record, results)
+    table = tables.client_table(
+        partition.kinds,
+        partition.client_labels,
+        partition.sizes.tolist(),
+        outcome.weights.tolist(),
+        oracle.tolist(),
+    )
+    return f"{table}\n\n{tables.headline(found)}"
+
+
+def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
+    """The content of metrics.json."""
+    params = record.params
+    facts = {
+        "algorithm": params["algorithm"],
+        "problem": "client_weighting",
+        "dataset": params["data.name"],
+        "seed": params["seed"],
+        "rounds": params["train.rounds"],
+        "test_accuracy": outcome.test.accuracy,
+        "test_loss": outcome.test.loss,
+        "selection_accuracy": outcome.selection_accuracy,
+        "validation_loss": outcome.validation_loss,
+    }
+    return facts | weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
+
+
+def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: Record, results: Path) -> None:
+    folder = results / "plots"
+    evaluated = [row for row in read_history(results / "history.csv") if row["test_accuracy"] is not None]
+    at, accuracy, loss = (
+        np.array([row[name] for row in evaluated], dtype=float)
+        for name in ("round", "test_accuracy", "validation_loss")
+    )
+    with np.load(results / "client_weights_history.npz") as saved:
+        rounds, weights = saved["round"], saved["weights"]
+    if len(weights):
+        figures.save(
+            figures.weights_over_rounds(rounds, weights, partition.kinds, oracle),
+            folder / "client_weights.png",
+        )
+        stride = thin(record.rounds)
+        bad = weights[:, ~partition.clean]
+        series = (
+            weights[:, partition.clean].sum(1),
+            bad.max(1) if bad.size else np.zeros(len(weights)),
+            np.abs(weights - oracle).sum(1),
+        )
+        header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
+        _write_csv(folder / "weights.csv", header, zip(*(s[::stride] for s in (rounds, *series)), strict=True))
+    figures.save(
+        figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle),
+        folder / "final_weights.png",
+    )
+    figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
+    figures.save(figures.partition_heatmap(partition.label_counts(), partition.kinds), folder / "partition.png")
+    figures.save(figures.confusion_matrix(outcome.test.confusion), folder / "confusion_matrix.png")
+    _write_csv(
+        folder / "evaluations.csv",
+        ("round", "test_accuracy", "validation_loss"),
+        zip(at.astype(int), accuracy, loss, strict=True),
+    )
+    _write_csv(folder / "confusion.csv", ("actual", "predicted"), _pairs(outcome.test.confusion))
+
+
+def _pairs(confusion: np.ndarray) -> Iterable[tuple[int, int]]:
+    """One line per test image, as DVC's confusion template wants it."""
+    return (
+        (true, predicted) for (true, predicted), count in np.ndenumerate(confusion.astype(int)) for _ in range(count)
+    )
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    os.replace(partial, path)

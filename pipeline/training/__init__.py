@@ -1,0 +1,1 @@
+"""The Lightning module around the federated loop, its record, saves, resume and evaluation."""

@@ -1,0 +1,174 @@
+"""What happens around a round: the record, evaluations, saves, and the line a person watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from tqdm import tqdm
+
+from pipeline.training.history import History, Row
+from pipeline.training.module import FederatedBilevel, NotFinite
+
+Evaluate = Callable[[torch.Tensor], tuple[float, float]]
+"""Model vector w -> (validation loss, test accuracy)."""
+
+
+class Recorder(pl.Callback):
+    """Writes the history, evaluates every `eval_every` rounds and saves every `checkpoint_every`.
+
+    A save is: history first, checkpoint second (atomically), then the listener is told. A run killed at any instant
+    goes on from the last save. on_rows: receives the rows of each save. latest: the newest value of every column.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        evaluate: Evaluate,
+        checkpoint: Path,
+        *,
+        eval_every: int,
+        checkpoint_every: int,
+        on_rows: Callable[[list[Row]], None] = lambda rows: None,
+    ) -> None:
+        self.history, self.evaluate, self.checkpoint = history, evaluate, checkpoint
+        self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
+        self.latest: Row = {}
+        self._spent, self._since = 0.0, 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.seconds, "latest": self.latest}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._spent, self.latest = state_dict["seconds"], state_dict["latest"]
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, evaluations included, over all the parts of an interrupted run."""
+        return self._spent + time.perf_counter() - self._since
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+        assert isinstance(pl_module, FederatedBilevel)
+        if self.history.empty:
+            self._record(pl_module)
+            self._save(trainer)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, FederatedBilevel)
+        self._record(pl_module)
+        if pl_module.round % self.checkpoint_every == 0 or pl_module.round == pl_module.rounds:
+            self._save(trainer)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """A diverged run keeps its record up to the last finite round, for the eye; it is not to be resumed."""
+        if isinstance(exception, NotFinite):
+            self.on_rows(self.history.flush())
+
+    def _record(self, module: FederatedBilevel) -> None:
+        variables = module.state.variables
+        row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
+        row |= {name: float(value) for name, value in module.report.items()}
+        if module.round % self.eval_every == 0 or module.round == module.rounds:
+            row["validation_loss"], row["test_accuracy"] = self.evaluate(variables["w"])
+            if not torch.isfinite(torch.tensor(row["validation_loss"])):
+                raise NotFinite(
+                    f"round {module.round}: the validation loss is {row['validation_loss']}."
+                    " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+                )
+        weights = variables["x"].cpu().numpy() if "x" in variables else None
+        self.history.append(row, weights)
+        self.latest |= {name: value for name, value in row.items() if value is not None}
+        if weights is not None and self.history.clean.any():
+            self.latest["clean_weight"] = float(weights[self.history.clean].sum())
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        rows = self.history.flush()
+        partial = self.checkpoint.with_suffix(".partial")
+        trainer.save_checkpoint(partial)
+        os.replace(partial, self.checkpoint)
+        self.on_rows(rows)
+
+
+class Progress(pl.Callback):
+    """One line: round, rate, time left, validation loss, accuracy, weight of the clean clients.
+
+    On a terminal it moves; in a file or a pipe it is a fresh line every ten seconds or so.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, FederatedBilevel)
+        live = sys.stderr.isatty()
+        self._bar = tqdm(
+            total=pl_module.rounds,
+            initial=pl_module.round,
+            unit="round",
+            desc="training",
+            mininterval=0.2 if live else 10.0,
+            maxinterval=10.0,
+            dynamic_ncols=live,
+            ascii=not live,
+            file=None if live else _Lines(),
+            bar_format=None if live else "{desc}: {n_fmt}/{total_fmt} rounds, {rate_fmt}, {remaining} left{postfix}",
+        )
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        latest = self.recorder.latest
+        shown = {
+            "validation loss": f"{latest.get('validation_loss', float('nan')):.4f}",
+            "test accuracy": f"{latest.get('test_accuracy', float('nan')):.4f}",
+        }
+        if "clean_weight" in latest:
+            shown["clean weight"] = f"{latest['clean_weight']:.3f}"
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._bar.close()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if hasattr(self, "_bar"):
+            self._bar.close()
+
+
+class _Lines:
+    """A stream that turns tqdm's carriage returns into lines."""
+
+    def write(self, text: str) -> int:
+        line = text.strip("\r\n ")
+        if line:
+            sys.stderr.write(line + "\n")
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+class StopWhenOrphaned(pl.Callback):
+    """Ends training when the process that started it is gone.
+
+    A killed `dvc repro` leaves its stage running; a second `dvc repro` would then train beside it. Only used under DVC.
+    parent: process id read as early as possible, since the parent may be gone before training starts.
+    """
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if os.getppid() != self._parent:
+            raise SystemExit("train: the dvc process that started this training is gone; stopping (it can be resumed).")

@@ -1,0 +1,119 @@
+"""How good a model and its client weights are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.data.federated import FederatedData
+from pipeline.models import FlatModel
+
+CHUNK = 1000
+"""Images per forward pass: bounds memory."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished training is worth.
+
+    test: figures on the test set. selection_accuracy: None without a selection set. weights: [N] the client weights
+    (1/N for a method without any). validation_loss: f_0, which bilevel methods minimise.
+    """
+
+    test: Classification
+    selection_accuracy: float | None
+    validation_loss: float
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Classification:
+    """accuracy in [0, 1], mean cross-entropy, per-class precision/recall/f1 [C], confusion [C, C] (true, predicted)."""
+
+    accuracy: float
+    loss: float
+    precision: list[float]
+    recall: list[float]
+    f1: list[float]
+    confusion: np.ndarray
+
+
+def logits(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor) -> Tensor:
+    """[M, C] for images [M, ...] as stored, chunk by chunk."""
+    with torch.no_grad():
+        return torch.cat([model.apply(w, data.scaled(part)) for part in images.split(CHUNK)])
+
+
+def accuracy(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, labels: Tensor) -> float:
+    """Share of right answers."""
+    return float((logits(model, data, w, images).argmax(1) == labels).double().mean())
+
+
+def validation_loss(model: FlatModel, data: FederatedData, w: Tensor) -> float:
+    """f_0 on the server's whole validation set: what bilevel methods minimise, so no measure of quality."""
+    X, y = data.validation_batch()
+    with torch.no_grad():
+        return float(F.cross_entropy(model.apply(w, X), y))
+
+
+def classify(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, labels: Tensor) -> Classification:
+    """Every figure of a classifier, by torchmetrics."""
+    from torchmetrics import MetricCollection
+    from torchmetrics.classification import (
+        MulticlassAccuracy,
+        MulticlassConfusionMatrix,
+        MulticlassF1Score,
+        MulticlassPrecision,
+        MulticlassRecall,
+    )
+
+    classes: Any = {"num_classes": data.classes, "average": "none"}
+    metrics = MetricCollection(
+        {
+            "accuracy": MulticlassAccuracy(data.classes, average="micro"),
+            "precision": MulticlassPrecision(**classes),
+            "recall": MulticlassRecall(**classes),
+            "f1": MulticlassF1Score(**classes),
+            "confusion": MulticlassConfusionMatrix(data.classes),
+        }
+    ).to(w.device)
+    scores = logits(model, data, w, images)
+    found = metrics(scores, labels)
+    return Classification(
+        accuracy=float(found["accuracy"]),
+        loss=float(F.cross_entropy(scores, labels)),
+        precision=found["precision"].tolist(),
+        recall=found["recall"].tolist(),
+        f1=found["f1"].tolist(),
+        confusion=found["confusion"].cpu().numpy(),
+    )
+
+
+def outcome(model: FlatModel, data: FederatedData, variables: dict[str, Tensor]) -> Outcome:
+    """Figures of the server's variables after the last round (w, and x where weights are learned)."""
+    w = variables["w"].to(device=data.device, dtype=data.dtype)
+    selected = len(data.selection_labels) > 0
+    uniform = torch.full((data.clients,), 1.0 / data.clients)
+    return Outcome(
+        test=classify(model, data, w, data.test_images, data.test_labels),
+        selection_accuracy=(
+            accuracy(model, data, w, data.selection_images, data.selection_labels) if selected else None
+        ),
+        validation_loss=validation_loss(model, data, w),
+        weights=variables.get("x", uniform).double().cpu().numpy(),
+    )
+
+
+def weight_quality(weights: np.ndarray, oracle: np.ndarray, clean: np.ndarray) -> dict[str, float]:
+    """clean_weight (sum over clean clients), max_noise_weight (largest of the others), weight_error (L1 distance to
+    the oracle weights). weights, oracle: [N]; clean: [N] bool."""
+    return {
+        "clean_weight": float(weights[clean].sum()),
+        "max_noise_weight": float(weights[~clean].max(initial=0.0)),
+        "weight_error": float(np.abs(weights - oracle).sum()),
+    }

@@ -1,0 +1,125 @@
+"""The federated bilevel loop as a Lightning module with manual optimization.
+
+One training step is one outer iteration: K inner steps of the method, each of which yields a direction per server
+variable. A direction becomes that variable's `.grad`, its torch optimizer takes the step (plain SGD unless params.yaml
+says otherwise), and the method's projection brings it back onto its set. So optimizers, schedules and their
+checkpoints come from the libraries, and the method stays a record of pure functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from pipeline.algorithms import Algorithm, Cost, State, Turn
+from pipeline.errors import UserError
+from pipeline.params import ServerOptions
+
+
+class NotFinite(UserError):
+    """A loss or a state variable is no longer a finite number."""
+
+
+class FederatedBilevel(pl.LightningModule):
+    """State of a run: the server's variables (parameters), the method's memory (buffers), the round and the cost.
+
+    turn: the template of every turn; `round` and `inner` are filled in as the run goes on.
+    """
+
+    def __init__(self, algorithm: Algorithm, turn: Turn, rounds: int) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.algorithm, self.turn, self.rounds = algorithm, turn, rounds
+        state = algorithm.init(turn)
+        self.variables = nn.ParameterDict({name: nn.Parameter(v) for name, v in state.variables.items()})
+        self._memory_names = tuple(state.memory)
+        for name, value in state.memory.items():
+            self.register_buffer(f"memory_{name}", value)
+        self.round = 0  # outer iterations done
+        self.cost = Cost()
+        self.report: dict[str, Tensor] = {}
+
+    @property
+    def state(self) -> State:
+        """The method's view: detached tensors that share their storage with the parameters and buffers."""
+        variables = {name: parameter.detach() for name, parameter in self.variables.items()}
+        return State(variables, {name: getattr(self, f"memory_{name}") for name in self._memory_names})
+
+    @property
+    def step_sizes(self) -> dict[str, float]:
+        """Per variable to be moved, in force in the coming round."""
+        factor = schedule(self.turn.hyper, self.rounds)(self.round)
+        return {name: size * factor for name, size in self.algorithm.step_sizes(self.turn.hyper).items()}
+
+    def configure_optimizers(self) -> Any:
+        """One optimizer and one schedule per server variable."""
+        hyper = self.turn.hyper
+        factor = schedule(hyper, self.rounds)
+        optimizers = [
+            _optimizer(hyper if name == "w" else None, self.variables[name], size)
+            for name, size in self.algorithm.step_sizes(hyper).items()
+        ]
+        return optimizers, [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in optimizers]
+
+    def training_step(self, batch: int, batch_idx: int) -> None:
+        """One outer iteration."""
+        optimizers = dict(zip(self.algorithm.step_sizes(self.turn.hyper), _listed(self.optimizers()), strict=True))
+        for inner in range(1, self.algorithm.inner_steps(self.turn.hyper) + 1):
+            turn = dataclasses.replace(self.turn, round=self.round + 1, inner=inner, step_sizes=self.step_sizes)
+            step = self.algorithm.step(self.state, turn)
+            for name, direction in step.directions.items():
+                self.variables[name].grad = direction
+                optimizers[name].step()
+                self._check_finite(name)
+                project = self.algorithm.projections.get(name)
+                if project:
+                    self.variables[name].data.copy_(project(self.variables[name].data, self.turn.hyper))
+            self.cost += step.cost
+        self.report = step.report
+        for scheduler in _listed(self.lr_schedulers()):
+            scheduler.step()
+        self.round += 1
+
+    def _check_finite(self, name: str) -> None:
+        """A sum is finite only if every entry is (overflow of the sum itself is a run gone wrong as well)."""
+        if math.isfinite(float(self.variables[name].detach().sum())):
+            return
+        used = ", ".join(f"{variable} {size:.3g}" for variable, size in self.step_sizes.items())
+        raise NotFinite(
+            f"round {self.round + 1}: the variable {name} is no longer finite; step sizes were {used}."
+            " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+        )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.round = checkpoint["federated"]["round"]
+        self.cost = Cost(**checkpoint["federated"]["cost"])
+
+
+def _listed(found: Any) -> list[Any]:
+    """Lightning gives one optimizer or scheduler bare, several in a list."""
+    return found if isinstance(found, list) else [found]
+
+
+def schedule(options: ServerOptions, rounds: int) -> Callable[[int], float]:
+    """Factor of all step sizes after t of T rounds: 1, or (1 + cos(pi t / T)) / 2."""
+    if options.schedule == "constant":
+        return lambda t: 1.0
+    return lambda t: 0.5 * (1.0 + math.cos(math.pi * t / rounds))
+
+
+def _optimizer(options: ServerOptions | None, parameter: nn.Parameter, size: float) -> torch.optim.Optimizer:
+    """options None: a plain step."""
+    if options is None or options.optimizer == "sgd":
+        return torch.optim.SGD([parameter], lr=size)
+    if options.optimizer == "momentum":
+        return torch.optim.SGD([parameter], lr=size, momentum=options.momentum)
+    return torch.optim.Adam([parameter], lr=size)

@@ -1,0 +1,170 @@
+"""From parameters and a problem to a trained model: the module, the trainer, the record, the fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from pipeline import models
+from pipeline.algorithms import ALGORITHMS, Federation, Turn
+from pipeline.data.catalog import resolve
+from pipeline.data.partition import Partition
+from pipeline.errors import UserError
+from pipeline.oracles import ORACLES
+from pipeline.params import Params
+from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.training import evaluation
+from pipeline.training.allocator import keep_freed_memory
+from pipeline.training.callbacks import Progress, Recorder
+from pipeline.training.history import History, Row
+from pipeline.training.module import FederatedBilevel, NotFinite
+from pipeline.training.resume import ResumeFolder, files_version, fingerprint
+
+
+def build_module(params: Params, problem: ClientWeighting) -> FederatedBilevel:
+    """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
+    federation = params.federation
+    turn = Turn(
+        oracle=ORACLES[params.train.backend](problem),
+        hyper=getattr(params.algorithms, params.algorithm),
+        federation=Federation(
+            federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
+        ),
+        seed=params.seed,
+    )
+    return FederatedBilevel(ALGORITHMS[params.algorithm], turn, params.train.rounds)
+
+
+def run_fingerprint(params: Params, partition: Partition, data_hash: str, device: torch.device) -> str:
+    """Names the run by everything that decides what it computes and records."""
+    params = resolve(params)
+    train = dataclasses.asdict(params.train)
+    del train["checkpoint_every"]  # decides when the state is saved, not what it is
+    return fingerprint(
+        {
+            "seed": params.seed,
+            "data": data_hash,
+            "partition": partition.hash,
+            "model": dataclasses.asdict(params.model),
+            "model_code": files_version([Path(f) for f in models.source_files(params.model.name)]),
+            "problem": dataclasses.asdict(params.problems.client_weighting),
+            "federation": dataclasses.asdict(params.federation),
+            "algorithm": params.algorithm,
+            "hyper": dataclasses.asdict(getattr(params.algorithms, params.algorithm)),
+            "train": train,
+            "device": device.type,
+        }
+    )
+
+
+def train(
+    params: Params,
+    problem: ClientWeighting,
+    folder: ResumeFolder,
+    *,
+    on_rows: Callable[[list[Row]], None] = lambda rows: None,
+    callbacks: tuple[pl.Callback, ...] = (),
+    progress: bool = True,
+) -> tuple[FederatedBilevel, History]:
+    """Train to the last round, going on from the folder's checkpoint if there is one.
+
+    Raises NotFinite (a UserError) when the run diverges. A termination signal ends the process with code 143, so that
+    nobody takes a half-trained model for a finished one.
+    """
+    params = resolve(params)
+    data, model = problem.data, problem.model
+    module = build_module(params, problem)
+    clean = np.array([kind == "clean" for kind in data.kinds])
+    history = History(folder.path, clean, module.algorithm.reports, digits=9 if data.dtype == torch.float32 else 17)
+
+    def evaluate(w: torch.Tensor) -> tuple[float, float]:
+        test = evaluation.accuracy(model, data, w, data.test_images, data.test_labels)
+        return evaluation.validation_loss(model, data, w), test
+
+    if data.device.type == "cpu":
+        keep_freed_memory()
+    recorder = Recorder(
+        history,
+        evaluate,
+        folder.checkpoint,
+        eval_every=params.train.eval_every,
+        checkpoint_every=params.train.checkpoint_every,
+        on_rows=on_rows,
+    )
+    saved = _saved_round(folder, history)
+    if saved is None:
+        history.start()
+    trainer = quiet_trainer(
+        params,
+        callbacks=[recorder, *([Progress(recorder)] if progress else []), *callbacks],
+        accelerator="gpu" if data.device.type == "cuda" else "cpu",
+    )
+    try:
+        trainer.fit(
+            module,
+            range(params.train.rounds),
+            ckpt_path=str(folder.checkpoint) if saved is not None else None,
+        )
+    except NotFinite as error:
+        raise NotFinite(f"{error} What was recorded is in {folder.give_up()}.") from None
+    except SIGTERMException:
+        print(
+            "train: stopped by a termination signal; the next run goes on from the last save.",
+            file=sys.stderr,
+        )
+        sys.exit(143)
+    if module.round < params.train.rounds:
+        raise UserError(f"train: stopped after round {module.round} of {params.train.rounds}. Fix: run it again.")
+    return module, history
+
+
+def _saved_round(folder: ResumeFolder, history: History) -> int | None:
+    """The round of the folder's last save, its record cut back to it; None without a save, or with a damaged one."""
+    if not folder.found:
+        return None
+    try:
+        saved = int(torch.load(folder.checkpoint, weights_only=True, map_location="cpu")["federated"]["round"])
+    except Exception as error:  # whatever a damaged file makes of itself
+        print(f"train: the last save cannot be read ({type(error).__name__}); starting afresh", file=sys.stderr)
+        return None
+    if not history.restore(saved):
+        print("train: the record does not reach the last save; starting afresh", file=sys.stderr)
+        return None
+    return saved
+
+
+def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: str) -> pl.Trainer:
+    """A Trainer that prints nothing of its own."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        for child in (name, f"{name}.utilities.rank_zero"):
+            logging.getLogger(child).setLevel(logging.ERROR)
+    for message in (
+        r".*LeafSpec.*deprecated.*",
+        r".*number of training batches.*",
+        r".*torch\.jit\.script.*",
+        r".*resuming from a checkpoint that ended before the epoch ended.*",  # a range(rounds) goes on exactly
+    ):
+        warnings.filterwarnings("ignore", message=message)
+    options: dict[str, Any] = {
+        "accelerator": accelerator,
+        "devices": params.train.devices,
+        "strategy": params.train.strategy,
+        "precision": params.train.precision,
+        "max_epochs": 1,
+        "callbacks": callbacks,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    return pl.Trainer(**options)

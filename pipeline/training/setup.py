@@ -1,0 +1,48 @@
+"""From parameters to device, network and problem; what training and evaluation both need."""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline import models
+from pipeline.data.catalog import CATALOG
+from pipeline.data.datasets import RawDataset
+from pipeline.data.federated import FederatedData
+from pipeline.data.partition import Partition
+from pipeline.errors import UserError
+from pipeline.params import Params
+from pipeline.participation import fixed_count
+from pipeline.problems.client_weighting import ClientWeighting
+
+DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
+
+
+def device_for(accelerator: str) -> torch.device:
+    """Where the run happens; UserError if a GPU is asked for and there is none."""
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise UserError(
+            'train.accelerator = "gpu" is not possible: torch sees no CUDA device here.'
+            " Fix: train.accelerator: auto (takes the GPU when there is one) or cpu."
+        )
+    return torch.device("cuda", 0) if accelerator != "cpu" and torch.cuda.is_available() else torch.device("cpu")
+
+
+def build_model(params: Params) -> models.FlatModel:
+    """The network named in params.yaml for the data set named there."""
+    info = CATALOG[params.data.name]
+    return models.build(params.model.name, info.channels, info.size, info.classes, params.model.options)
+
+
+def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ClientWeighting:
+    """The client-weighting problem with all samples on the device; UserError for settings that do not fit the data."""
+    dtype = DTYPES[params.train.precision]
+    data = FederatedData.build(raw, partition, device, dtype)
+    size = params.federation.validation_batch_size
+    if params.federation.sampling == "fixed":
+        fixed_count(len(partition.kinds), params.federation.participation)
+    return ClientWeighting(
+        build_model(params),
+        data,
+        l2=params.problems.client_weighting.l2,
+        validation_batch=None if size == "all" else size,
+    )

@@ -1,0 +1,20 @@
+"""Stage 3: who holds what. Writes the partition (one file) and its summary."""
+
+from pipeline.command import Paths, run
+from pipeline.data.catalog import resolve
+from pipeline.data.datasets import load
+from pipeline.data.partition import make_partition, summary_table
+from pipeline.params import Params
+
+
+def partition(params: Params, paths: Paths) -> None:
+    raw = load(paths.raw(params.data.name))
+    result = make_partition(raw.train_labels, raw.name, raw.classes, resolve(params).partition, params.seed)
+    paths.partition.parent.mkdir(parents=True, exist_ok=True)
+    result.save(paths.partition)
+    paths.partition_summary.write_text(summary_table(result) + "\n")
+    print(summary_table(result))
+
+
+if __name__ == "__main__":
+    run(partition)

@@ -1,0 +1,59 @@
+"""The training loop without Lightning, optimizers or schedules: what a method computes, bare."""
+
+import dataclasses
+
+import torch
+
+from pipeline import projections
+from pipeline.algorithms import ALGORITHMS, Federation, State, Turn
+from pipeline.oracles import FusedOracle
+from pipeline.problems.toy import Toy
+
+LARGE = 1e9  # a ball radius that never binds
+
+
+def make_turn(hyper, toy, participation=1.0, oracle=FusedOracle, seed=0, sampling="bernoulli", **more) -> Turn:
+    return Turn(oracle(toy), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
+
+
+def run(name: str, turn: Turn, rounds: int, frozen: tuple[str, ...] = (), each=lambda state: None) -> State:
+    """`rounds` outer iterations with constant plain steps; variables in `frozen` stay as they are."""
+    algorithm = ALGORITHMS[name]
+    state = algorithm.init(turn)
+    sizes = algorithm.step_sizes(turn.hyper)
+    for t in range(1, rounds + 1):
+        for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
+            step = algorithm.step(state, dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes))
+            for variable, direction in step.directions.items():
+                if variable in frozen:
+                    continue
+                value = state.variables[variable] - sizes[variable] * direction
+                project = algorithm.projections.get(variable)
+                state.variables[variable] = project(value, turn.hyper) if project else value
+        each(state)
+    return state
+
+
+def permuted(toy: Toy, order: list[int]) -> Toy:
+    rows = torch.tensor([0, *(i + 1 for i in order)])
+    return Toy(toy.A[rows], toy.B[rows], toy.a[rows], toy.b[rows])
+
+
+def well_conditioned(clients: int = 4, dimension: int = 5, seed: int = 0) -> Toy:
+    """A toy whose Hessians have their eigenvalues within 0.85..1.15 (A_i of orthogonal columns, length 0.95..1.05, and
+    ||a_i||^2 <= 0.02): K steps of size 1 contract like 0.15^K, so a truncated hypergradient is exact to many digits."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    count = clients + 1
+    lengths = 0.95 + 0.1 * torch.rand(count, 1, 1, generator=generator, dtype=torch.float64)
+    A = lengths * torch.linalg.qr(normal(count, dimension + 3, dimension)).Q
+    a = normal(count, dimension)
+    return Toy(A, normal(count, dimension + 3), 0.02**0.5 * a / a.norm(dim=1, keepdim=True), normal(count))
+
+
+def stationarity(toy: Toy, x: torch.Tensor) -> float:
+    """|| x - Proj(x - hypergradient(x)) ||: 0 exactly at the stationary points of the bilevel problem."""
+    return float((x - projections.simplex(x - toy.solve(x).hypergradient)).norm())

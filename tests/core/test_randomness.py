@@ -1,0 +1,95 @@
+"""Streams: reproducible, independent of each other, uniform, and nobody's draw depends on who else is there."""
+
+import pytest
+import torch
+
+from pipeline import randomness
+from pipeline.errors import UserError
+from pipeline.participation import active_clients, fixed_count
+
+
+def test_keys_differ_by_every_part():
+    keys = {
+        randomness.key(seed, purpose, *rest)
+        for seed in range(3)
+        for purpose in ("gradient", "product")
+        for rest in ((1,), (2,), (1, 2), (12,))
+    }
+    assert len(keys) == 24
+    assert all(0 <= key < 2**63 for key in keys)
+
+
+def test_a_client_s_stream_ignores_the_others():
+    stream = randomness.key(0, "gradient", 5)
+    alone = randomness.bits(stream, torch.tensor([3]), 8)
+    among = randomness.bits(stream, torch.tensor([9, 3, 1000]), 12)
+    assert torch.equal(among[1, :8], alone[0])
+
+
+def test_bits_are_splitmix64():
+    """By hand, in Python integers: the finaliser of key + counter * golden ratio."""
+    mask, golden = (1 << 64) - 1, 0x9E3779B97F4A7C15
+
+    def mix(z: int) -> int:
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return z ^ (z >> 31)
+
+    stream, client = randomness.key(1, "x"), 4
+    of_client = mix(((client + 1) * golden & mask) ^ stream)
+    expected = [mix((of_client + j * golden) & mask) for j in (1, 2, 3)]
+    got = randomness.bits(stream, torch.tensor([client]), 3)[0].tolist()
+    assert [g & mask for g in got] == expected
+
+
+def test_positions_are_uniform_with_replacement_in_range():
+    sizes = torch.tensor([7, 1, 60_000])
+    drawn = randomness.positions(randomness.key(0, "gradient"), torch.arange(3), sizes, 70_000)
+    assert (drawn >= 0).all()
+    assert (drawn < sizes[:, None]).all()
+    counts = torch.bincount(drawn[0], minlength=7).double()
+    chi2 = ((counts - 10_000).square() / 10_000).sum()
+    assert chi2 < 22.5  # 99.9 % quantile, 6 degrees of freedom
+
+
+def test_normal_moments():
+    z = randomness.normal(randomness.key(0, "noise"), torch.arange(100), 10_000)
+    assert float(z.mean()) == pytest.approx(0.0, abs=5e-3)
+    assert float(z.var()) == pytest.approx(1.0, abs=1e-2)
+    assert float((z**4).mean()) == pytest.approx(3.0, abs=5e-2)
+
+
+def test_everybody():
+    assert torch.equal(active_clients(5, "bernoulli", 1.0, 0, 1), torch.arange(5))
+
+
+def test_bernoulli_is_bernoulli_given_non_empty():
+    """N = 3, p = 0.2: P(i active | somebody) = 0.2 / (1 - 0.8^3) = 0.4098; P(all three) = 0.008 / 0.488 = 0.01639."""
+    rounds, present, full = 20_000, torch.zeros(3), 0
+    for t in range(rounds):
+        active = active_clients(3, "bernoulli", 0.2, seed=1, round_=t)
+        assert len(active)
+        present[active] += 1
+        full += len(active) == 3
+    torch.testing.assert_close(present / rounds, torch.full((3,), 0.40984), atol=0.012, rtol=0)
+    assert full / rounds == pytest.approx(0.01639, abs=0.003)
+
+
+def test_fixed_takes_exactly_its_share_without_repeats_and_evenly():
+    present = torch.zeros(10)
+    for t in range(4000):
+        active = active_clients(10, "fixed", 0.3, seed=0, round_=t)
+        assert len(set(active.tolist())) == 3
+        present[active] += 1
+    torch.testing.assert_close(present / 4000, torch.full((10,), 0.3), atol=0.03, rtol=0)
+
+
+def test_participation_is_a_function_of_seed_round_and_inner_step():
+    draw = [active_clients(50, "bernoulli", 0.5, s, t, k).tolist() for s, t, k in ((0, 1, 1), (0, 1, 2), (0, 2, 1))]
+    assert draw[0] != draw[1] != draw[2]
+    assert draw[0] == active_clients(50, "bernoulli", 0.5, 0, 1, 1).tolist()
+
+
+def test_nobody_is_an_error():
+    with pytest.raises(UserError, match=r"federation\.participation = 0\.01.*at least 0\.05.*Fix"):
+        fixed_count(10, 0.01)

@@ -1,0 +1,155 @@
+"""params.yaml: complete, commented, in step with the dataclasses and the schema; every mistake gets a usable answer."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.data.catalog import CATALOG
+from pipeline.data.schemes import SCHEMES
+from pipeline.errors import UserError
+from pipeline.models import MODELS
+from pipeline.params import METHODS, Params
+from pipeline.params.loading import dotted, load_params, schema
+from pipeline.params.rules import check_rules
+from pipeline.params.sections import MODEL_NAMES
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "params.yaml").read_text()
+
+
+def test_the_committed_file_holds_the_defaults():
+    assert load_params(ROOT / "params.yaml") == Params()
+    check_rules(Params())
+
+
+def test_every_key_is_commented():
+    """A key of its own line, or the section it opens, carries a comment there."""
+    top = {"problems:", "algorithms:", "data:", "partition:", "model:", "federation:", "train:"}
+    bare = [
+        line for line in TEXT.splitlines() if re.match(r"\s*\w+:", line) and "#" not in line and line.strip() not in top
+    ]
+    assert bare == []
+
+
+def test_the_schema_is_up_to_date():
+    assert json.loads((ROOT / "params.schema.json").read_text()) == schema()
+
+
+def test_the_schema_describes_every_key():
+    definitions = schema()["$defs"]
+    for definition in definitions.values():
+        for name, entry in definition["properties"].items():
+            assert entry.get("description"), f"{definition['title']}.{name}"
+
+
+def test_methods_records_sections_and_dictionary_agree():
+    records = {field.name for field in dataclasses.fields(Params().algorithms)}
+    assert set(METHODS) == set(ALGORITHMS) == records
+    assert set(METHODS) == {name for name in METHODS if f"\n  {name}:" in TEXT.split("\nalgorithms:")[1]}
+
+
+def test_names_agree_with_the_rooms_that_serve_them():
+    assert set(MODEL_NAMES) == set(MODELS)
+    schemes = {f.name for f in dataclasses.fields(Params().partition)} & set(SCHEMES)
+    assert schemes == set(SCHEMES)
+    for name in CATALOG:
+        answer = answer_to("name: digits", f"name: {name}")
+        assert answer is None
+
+
+def answer_to(old: str, new: str, path: Path | None = None) -> str | None:
+    """What a person is told after that edit of params.yaml; None if all is well."""
+    import tempfile
+
+    assert old in TEXT
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "params.yaml"
+        file.write_text(TEXT.replace(old, new, 1))
+        try:
+            check_rules(load_params(file))
+        except UserError as error:
+            return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("rounds: 500", "roundz: 500", ["train.roundz is not a known key", "Did you mean train.rounds?"]),
+        ("  rounds: 500", "  roun: 1\n  rounds: 500", ["train.roun", "Did you mean train.rounds?", "checkpoint_every"]),
+        ("seed: 0", "zzz: 1\nseed: 0", ["zzz is not a known key", "at the top level", "remove it"]),
+        ("rounds: 500", "rounds: many", ["train.rounds", '"many"', "a whole number, at least 1", "500"]),
+        ("rounds: 500", 'rounds: "500"', ["train.rounds", '"500"', "a whole number"]),
+        ("rounds: 500", "rounds: 0", ["train.rounds = 0", "at least 1"]),
+        ("rounds: 500", "rounds: true", ["train.rounds = true", "a whole number"]),
+        ("rounds: 500", "rounds: 2.5", ["train.rounds = 2.5", "a whole number"]),
+        ("name: digits", "name: minst", ["data.name", '"minst"', "mnist, fashion-mnist", "Did you mean mnist?"]),
+        ("participation: 1.0", "participation: 1.5", ["federation.participation = 1.5", "greater than 0", "at most 1"]),
+        ("participation: 1.0", "participation: 0", ["federation.participation = 0", "greater than 0"]),
+        ("algorithm: primal_dual", "algorithm: primaldual", ["algorithm", "primaldual", "Did you mean primal_dual?"]),
+        ("eta_w: 0.1", "eta_w: -1", ["algorithms.primal_dual.eta_w = -1", "greater than 0", "0.1"]),
+        ("eta_w: 0.1", "eta_w: .nan", ["algorithms.primal_dual.eta_w", "a number"]),
+        ("eta_w: 0.1", "eta_w: .inf", ["algorithms.primal_dual.eta_w", "a number"]),
+        ("eta_w: 0.1", "eta_w: 2026-01-01", ["algorithms.primal_dual.eta_w", "a number"]),
+        ("seed: 0", "seed: -1", ["seed = -1", "at least 0", "below 2147483648"]),
+        ("batch_size: auto #", "batch_size: atuo #", ["federation.batch_size", "auto", "Did you mean auto?"]),
+        ("batch_size: auto #", "batch_size: 0 #", ["federation.batch_size = 0", "at least 1", "auto"]),
+        ("groups: auto #", "groups: [0, 1] #", ["partition.lead.groups", "lists of whole numbers", "auto"]),
+        ("scheme: lead", "scheme: dirichlett", ["partition.scheme", "Did you mean dirichlet?"]),
+        ("name: lenet5", "name: lenet6", ["model.name", "lenet6", "Did you mean lenet5?", "dotted path"]),
+        ("options: {}", "options: 3", ["model.options = 3", "a mapping"]),
+        ("seed: 0 #", "#", ["seed is missing", "seed: 0"]),
+        ("  iid: # equal random parts\n    clients: 10", "  idd:\n    clients: 10", ["partition.idd", "partition.iid"]),
+        ("train:\n", "train: 5\nother:\n", ["train = 5", "a section of keys"]),
+        ("seed: 0", "seed: [0", ["line", "not valid YAML"]),
+        ("seed: 0", "\tseed: 0", ["not valid YAML"]),
+        ("seed: 0", "seed: 0\nseed: 1", ["not valid YAML", "duplicate"]),
+        ("devices: 1", "devices: 2", ["train.devices = 2", "must be 1"]),
+        ("precision: 32-true", "precision: 16", ["train.precision = 16", "32-true, 64-true"]),
+    ],
+)
+def test_every_mistake_gets_key_value_allowed_and_fix(old, new, parts):
+    answer = answer_to(old, new)
+    assert answer is not None
+    for part in parts:
+        assert part in answer
+    assert "Fix:" in answer or "Did you mean" in answer
+    assert len(answer.splitlines()) <= 4
+
+
+def test_settings_that_do_not_go_together_get_an_answer():
+    """rfho's steps must be plain ones, when it is in use; the exact gradient is for small models."""
+    other = TEXT.split("\n  rfho:", 1)
+    assert other[1].count("optimizer: sgd") >= 1
+    text = other[0] + "\n  rfho:" + other[1].replace("optimizer: sgd", "optimizer: adam", 1)
+    assert answer_to(TEXT, text) is None
+    answer = answer_to(TEXT, text.replace("\nalgorithm: primal_dual", "\nalgorithm: rfho"))
+    for part in ("algorithms.rfho.optimizer", "adam", "sgd", "plain steps", "Fix:"):
+        assert part in answer
+    answer = answer_to("\nalgorithm: primal_dual", "\nalgorithm: exact_gradient")
+    for part in ("exact_gradient", "2000", "lenet5", "digits", "Fix:"):
+        assert part in answer
+
+
+def test_numbers_in_scientific_form_are_numbers():
+    assert answer_to("eta_w: 0.1", "eta_w: 1e-3") is None
+    assert answer_to("eta_w: 0.1", "eta_w: 1") is None
+
+
+def test_a_missing_or_empty_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"params\.yaml does not exist.*Fix"):
+        load_params(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text("")
+    with pytest.raises(UserError, match="must hold `key: value` lines"):
+        load_params(tmp_path / "params.yaml")
+
+
+def test_dotted_names():
+    names = dotted(Params())
+    assert names["algorithms.primal_dual.gamma"] == 4.0
+    assert names["partition.label_noise.rates"] == [0.0, 0.0, 0.0, 0.2, 0.2, 0.4, 0.4, 0.6, 0.8, 1.0]
+    assert names["model.options"] == {}

@@ -1,0 +1,70 @@
+"""Pictures come out whole, of the size meant, for few clients and for many."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from pipeline.tracking import figures
+from tests.tracking.synthetic import KINDS, LABELS, ORACLE, Synthetic
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    return struct.unpack(">II", path.read_bytes()[16:24])
+
+
+def check(figure: Figure, folder: Path) -> None:
+    path = folder / "plots" / "figure.png"
+    figures.save(figure, path)
+    width, height = png_size(path)
+    assert width >= 900
+    assert height >= 400
+    assert path.stat().st_size > 8000
+    assert not list(path.parent.glob("*.partial"))
+
+
+def test_every_picture_of_a_run(tmp_path: Path) -> None:
+    Synthetic(tmp_path).plots(tmp_path)
+    assert len(list(tmp_path.glob("*.png"))) == 5
+
+
+@pytest.mark.parametrize("clients", [1, 30, 150])
+def test_any_number_of_clients(tmp_path: Path, clients: int) -> None:
+    kinds = ["clean" if i % 3 else "flipped" for i in range(clients)]
+    weights = np.random.default_rng(0).dirichlet(np.ones(clients), size=20)
+    oracle = np.full(clients, 1 / clients)
+    check(figures.weights_over_rounds(np.arange(20), weights, kinds, oracle), tmp_path)
+    check(figures.final_weights(weights[-1], kinds, [[0, 1]] * clients, oracle), tmp_path)
+    check(figures.partition_heatmap(np.arange(clients * 100).reshape(clients, 100), kinds), tmp_path)
+
+
+def test_weights_that_are_all_zero_and_one_round(tmp_path: Path) -> None:
+    check(figures.weights_over_rounds(np.array([0]), np.zeros((1, 10)), KINDS), tmp_path)
+    check(figures.final_weights(np.zeros(10), KINDS, LABELS, ORACLE), tmp_path)
+
+
+def test_curves_without_evaluations(tmp_path: Path) -> None:
+    nothing = np.full(5, np.nan)
+    check(figures.accuracy_and_loss(np.arange(5), nothing, nothing), tmp_path)
+
+
+def test_confusion_of_a_hundred_classes(tmp_path: Path) -> None:
+    matrix = np.eye(100, dtype=int) * 7
+    matrix[3] = 0  # a class without samples
+    check(figures.confusion_matrix(matrix), tmp_path)
+
+
+def test_equal_data_give_equal_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        figures.save(figures.confusion_matrix(np.eye(3, dtype=int)), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_clean_clients_stand_out() -> None:
+    figure = figures.weights_over_rounds(np.arange(3), np.full((3, 10), 0.1), KINDS, ORACLE)
+    colours = {line.get_color() for line in figure.axes[0].get_lines()}
+    assert set(figures.CLEAN[:3]) | {figures.BAD["noisy"]} <= colours

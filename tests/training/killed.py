@@ -1,0 +1,39 @@
+"""A training in its own process, for a test that kills it. Argument: its folder."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+
+from pipeline.data.catalog import resolve
+from pipeline.data.datasets import load, prepare
+from pipeline.data.partition import make_partition
+from pipeline.params import Federation, Model, Params, Train
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.run import train
+from pipeline.training.setup import build_problem
+
+
+class Tell(pl.Callback):
+    def on_train_batch_end(self, trainer, module, *args):
+        print("round", module.round, flush=True)
+        time.sleep(0.01)
+
+
+root = Path(sys.argv[1])
+prepare("digits", root / "raw")
+raw = load(root / "raw")
+params = resolve(
+    Params(
+        model=Model("linear"),
+        federation=Federation(participation=0.5, batch_size=8),
+        train=Train(rounds=30, eval_every=10, checkpoint_every=5, accelerator="cpu"),
+    )
+)
+partition = make_partition(raw.train_labels, "digits", 10, params.partition, params.seed)
+problem = build_problem(params, raw, partition, torch.device("cpu"))
+with ResumeFolder(root, "run") as folder:
+    module, history = train(params, problem, folder, callbacks=(Tell(),), progress=False)
+    history.export(root / "results")

@@ -1,0 +1,314 @@
+"""The Lightning module around the method: the same numbers as the bare loop, records, saves, resume, divergence."""
+
+import csv
+import dataclasses
+import math
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.data.catalog import resolve
+from pipeline.errors import UserError
+from pipeline.params import PrimalDual
+from pipeline.training.history import History
+from pipeline.training.module import NotFinite
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.run import build_module, run_fingerprint, train
+from pipeline.training.setup import build_problem, device_for
+
+
+def read_csv(path: Path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def fit(params, digits, partition, root: Path, **more):
+    problem = build_problem(params, digits, partition, torch.device("cpu"))
+    with ResumeFolder(root, "run") as folder:
+        module, history = train(params, problem, folder, progress=False, **more)
+        history.export(root / "results")
+    return module, read_csv(root / "results" / "history.csv")
+
+
+def without_seconds(rows):
+    return [{name: cell for name, cell in row.items() if name != "seconds"} for row in rows]
+
+
+def bare_loop(params, digits, partition):
+    """The same run without Lightning: plain steps, cosine factor, projections."""
+    module = build_module(params, build_problem(params, digits, partition, torch.device("cpu")))
+    algorithm, hyper, T = ALGORITHMS[params.algorithm], module.turn.hyper, params.train.rounds
+    state = algorithm.init(module.turn)
+    for t in range(1, T + 1):
+        factor = 0.5 * (1 + math.cos(math.pi * (t - 1) / T)) if hyper.schedule == "cosine" else 1.0
+        sizes = {name: factor * size for name, size in algorithm.step_sizes(hyper).items()}
+        for k in range(1, algorithm.inner_steps(hyper) + 1):
+            step = algorithm.step(state, dataclasses.replace(module.turn, round=t, inner=k, step_sizes=sizes))
+            for name, direction in step.directions.items():
+                value = state.variables[name] - sizes[name] * direction
+                project = algorithm.projections.get(name)
+                state.variables[name] = project(value, hyper) if project else value
+    return state.variables
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_training_is_the_bare_loop(double, digits, partition, tmp_path, schedule):
+    hyper = PrimalDual(schedule=schedule, inner_steps=2, estimator="memory")
+    params = replace(double, algorithms=replace(double.algorithms, primal_dual=hyper))
+    module, _ = fit(params, digits, partition, tmp_path)
+    for name, expected in bare_loop(params, digits, partition).items():
+        torch.testing.assert_close(module.state.variables[name], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
+def test_loop_backend_gives_the_same_run(double, digits, partition, tmp_path, estimator):
+    hyper = PrimalDual(estimator=estimator)
+    params = replace(double, algorithms=replace(double.algorithms, primal_dual=hyper))
+    loop = replace(params, train=replace(params.train, backend="loop"))
+    (a, _), (b, _) = (
+        fit(params, digits, partition, tmp_path / "a"),
+        fit(loop, digits, partition, tmp_path / "b"),
+    )
+    for name, value in a.state.variables.items():
+        torch.testing.assert_close(b.state.variables[name], value, rtol=1e-10, atol=1e-12)
+
+
+def test_history_holds_every_round(params, digits, partition, tmp_path):
+    module, rows = fit(params, digits, partition, tmp_path)
+    assert [int(row["round"]) for row in rows] == list(range(13))
+    evaluated = [int(row["round"]) for row in rows if row["test_accuracy"]]
+    assert evaluated == [0, 4, 8, 12]
+    assert evaluated == [int(row["round"]) for row in rows if row["validation_loss"]]
+    header = ["round", "seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps"]
+    header += ["validation_loss", "test_accuracy", *(f"client_weight_{i}" for i in range(10)), "dual_norm"]
+    assert list(rows[0]) == header
+    weights = np.array([[float(row[f"client_weight_{i}"]) for i in range(10)] for row in rows])
+    np.testing.assert_allclose(weights[0], 0.1, rtol=1e-6)
+    np.testing.assert_allclose(weights.sum(1), 1.0, atol=1e-6)
+    np.testing.assert_array_equal(weights[-1].astype(np.float32), module.state.variables["x"].numpy())
+    d = 784 * 10 + 10
+    active = [len(dataclasses.replace(module.turn, round=t).active()) for t in range(1, 13)]
+    assert int(rows[-1]["communication_rounds"]) == 12
+    assert int(rows[-1]["gradients"]) == int(rows[-1]["hvps"]) == sum(active)
+    assert int(rows[-1]["floats_up"]) == int(rows[-1]["floats_down"]) == 2 * d * sum(active)
+    with np.load(tmp_path / "results" / "client_weights_history.npz") as saved:
+        np.testing.assert_array_equal(saved["weights"], weights.astype(np.float32))
+
+
+class Interrupt(Exception):
+    pass
+
+
+class StopAt(pl.Callback):
+    """Interrupts the training after that round."""
+
+    def __init__(self, round_: int) -> None:
+        self.round = round_
+
+    def on_train_batch_end(self, trainer, module, *args):
+        if module.round == self.round:
+            raise Interrupt
+
+
+def check_resume(params, digits, partition, tmp_path, stop):
+    """Interrupted after round `stop` and started again: every bit as an uninterrupted run."""
+    whole, rows = fit(params, digits, partition, tmp_path / "whole")
+    with pytest.raises(Interrupt):
+        fit(params, digits, partition, tmp_path / "cut", callbacks=(StopAt(stop),))
+    resumed, again = fit(params, digits, partition, tmp_path / "cut")
+    for name, value in whole.state.variables.items():
+        assert torch.equal(resumed.state.variables[name], value), name
+    for name, value in whole.state.memory.items():
+        assert torch.equal(resumed.state.memory[name], value), name
+    assert resumed.cost == whole.cost
+    assert without_seconds(again) == without_seconds(rows)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("stop", [1, 5, 7, 11])
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(params, digits, partition, tmp_path, stop, optimizer):
+    hyper = PrimalDual(estimator="memory", inner_steps=2, hypergradient_iterate="random", optimizer=optimizer)
+    params = replace(params, algorithms=replace(params.algorithms, primal_dual=hyper))
+    check_resume(params, digits, partition, tmp_path, stop)
+
+
+METHODS_ON_IMAGES = {
+    "rfho": {"inner_steps": 2},
+    "rfho realtime": {"mode": "realtime"},
+    "fednest": {"inner_steps": 2, "series": "randomised"},
+    "sustain": {"series_products": 2},
+    "afl": {},
+    "validation_only": {"optimizer": "momentum"},
+    "average": {"optimizer": "adam"},
+    "oracle_weights": {},
+}
+
+
+def with_method(params, variant: str):
+    name = variant.split()[0]
+    hyper = replace(getattr(params.algorithms, name), **METHODS_ON_IMAGES[variant])
+    return replace(params, algorithm=name, algorithms=replace(params.algorithms, **{name: hyper}))
+
+
+def test_no_method_is_left_out():
+    """But for exact_gradient, whose dense Hessian no image model is small enough for."""
+    assert {variant.split()[0] for variant in METHODS_ON_IMAGES} | {"primal_dual", "exact_gradient"} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("variant", METHODS_ON_IMAGES)
+def test_every_method_resumes_bit_for_bit(params, digits, partition, tmp_path, variant):
+    """Six rounds, a save after each third: stopped after the fourth, a run goes on from the third."""
+    params = with_method(params, variant)
+    params = replace(params, train=replace(params.train, rounds=6, eval_every=3, checkpoint_every=3))
+    check_resume(params, digits, partition, tmp_path, stop=4)
+
+
+@pytest.mark.parametrize("variant", METHODS_ON_IMAGES)
+def test_every_method_reports_its_weights(params, digits, partition, tmp_path, variant):
+    """Learned or fixed weights sum to 1 in every row of the record; training on the validation set alone gives 0."""
+    params = with_method(params, variant)
+    params = replace(params, train=replace(params.train, rounds=3))
+    module, rows = fit(params, digits, partition, tmp_path)
+    sums = [sum(float(row[f"client_weight_{i}"]) for i in range(10)) for row in rows]
+    assert sums == pytest.approx([0.0 if variant == "validation_only" else 1.0] * 4, abs=1e-5)
+    if variant == "oracle_weights":
+        np.testing.assert_allclose(module.state.variables["x"], partition.oracle_weights(), rtol=1e-6)
+    if variant == "average":
+        np.testing.assert_allclose(module.state.variables["x"], 0.1, rtol=1e-6)
+
+
+def test_the_step_size_in_force_reaches_the_method(double, digits, partition, tmp_path):
+    """RFHO's hypergradient carries the scheduled step of w: the training equals the bare loop under cosine decay."""
+    params = with_method(double, "rfho")
+    module, _ = fit(params, digits, partition, tmp_path)
+    for name, expected in bare_loop(params, digits, partition).items():
+        torch.testing.assert_close(module.state.variables[name], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_exact_gradient_is_refused_for_a_network(params, digits, partition):
+    problem = build_problem(params, digits, partition, torch.device("cpu"))
+    with pytest.raises(UserError, match=r"exact_gradient needs a dense Hessian.*2000.*7850.*Fix"):
+        build_module(replace(params, algorithm="exact_gradient"), problem)
+
+
+def test_a_killed_process_resumes(tmp_path):
+    """kill -9 in mid-round, then the same command again: the record equals an uninterrupted run's."""
+    script = Path(__file__).with_name("killed.py")
+
+    def start(folder):
+        return subprocess.Popen([sys.executable, str(script), str(folder)], stdout=subprocess.PIPE, text=True)
+
+    with start(tmp_path / "cut") as cut:
+        for line in cut.stdout:
+            if "round 17" in line:
+                cut.kill()
+                break
+    assert cut.returncode == -9
+    assert not (tmp_path / "cut" / "results" / "history.csv").exists()
+    for folder in ("cut", "whole"):
+        process = start(tmp_path / folder)
+        output = process.communicate()[0]
+        assert process.returncode == 0
+        assert ("round 1\n" in output) == (folder == "whole")
+    a, b = (read_csv(tmp_path / folder / "results" / "history.csv") for folder in ("cut", "whole"))
+    assert len(b) == 31
+    assert without_seconds(a) == without_seconds(b)
+
+
+def test_a_diverging_run_ends_at_once_with_its_record(params, digits, partition, tmp_path):
+    hyper = PrimalDual(eta_w=1e38)
+    params = replace(params, algorithms=replace(params.algorithms, primal_dual=hyper))
+    with pytest.raises(NotFinite, match=r"round \d+: the variable \w+ is no longer finite.*eta_w") as caught:
+        fit(params, digits, partition, tmp_path)
+    kept = Path(str(caught.value).rsplit("recorded is in ", 1)[1].rstrip("."))
+    assert kept.read_text().startswith("round,seconds")
+    assert len(kept.read_text().splitlines()) >= 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_fingerprint_changes_with_everything_the_run_depends_on(params, partition, cpu):
+    def name(p=params, part=partition, data="abc"):
+        return run_fingerprint(p, part, data, cpu)
+
+    base = name()
+    assert base == name()
+    assert base == name(replace(params, train=replace(params.train, checkpoint_every=7)))
+    changed = [
+        replace(params, seed=1),
+        replace(params, model=replace(params.model, name="mlp")),
+        replace(params, federation=replace(params.federation, participation=0.6)),
+        replace(params, train=replace(params.train, rounds=13)),
+        replace(params, algorithms=replace(params.algorithms, primal_dual=PrimalDual(gamma=1.0))),
+    ]
+    names = [name(p) for p in changed] + [name(data="xyz")]
+    assert len({base, *names}) == len(names) + 1
+
+
+def test_only_one_process_trains_in_a_folder(tmp_path):
+    with ResumeFolder(tmp_path, "run"):
+        start = time.monotonic()
+        with (
+            pytest.raises(UserError, match=r"process \d+ is training with the same parameters.*Fix"),
+            ResumeFolder(tmp_path, "run", wait=0.3),
+        ):
+            pass
+        assert time.monotonic() - start < 5
+
+
+def test_the_folder_says_whether_a_run_goes_on(tmp_path):
+    with ResumeFolder(tmp_path, "a") as folder:
+        assert "starting afresh" in folder.story()
+        folder.checkpoint.write_bytes(b"x")
+        assert "going on" in folder.story()
+    with ResumeFolder(tmp_path, "b") as folder:
+        assert "other parameters" in folder.story()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(UserError, match=r"train\.accelerator.*no CUDA device.*Fix"):
+        device_for("gpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_the_gpu_gives_the_cpu_s_numbers(double, digits, partition, tmp_path):
+    a, b = (build_module(double, build_problem(double, digits, partition, torch.device(d))) for d in ("cpu", "cuda"))
+    for module in (a, b):
+        turn = dataclasses.replace(module.turn, round=1)
+        module.result = module.algorithm.step(module.state, turn).directions["w"].cpu()
+    torch.testing.assert_close(a.result, b.result, rtol=1e-9, atol=1e-12)
+
+
+def test_history_of_many_clients_is_a_summary(tmp_path):
+    clean = np.zeros(200, dtype=bool)
+    clean[:100] = True
+    history = History(tmp_path, clean, (), digits=9)
+    history.start()
+    weights = np.linspace(0, 1, 200) / 100
+    history.append({"round": 0, "seconds": 0.0}, weights)
+    history.flush()
+    history.export(tmp_path / "out")
+    (row,) = read_csv(tmp_path / "out" / "history.csv")
+    assert float(row["client_weight_min"]) == 0.0
+    assert float(row["client_weight_max"]) == pytest.approx(0.01)
+    assert float(row["client_weight_q50"]) == pytest.approx(0.005)
+    assert float(row["client_weight_clean"]) == pytest.approx(weights[:100].sum())
+    with np.load(tmp_path / "out" / "client_weights_history.npz") as saved:
+        assert saved["weights"].shape == (1, 200)
+
+
+def test_auto_is_resolved_by_the_data_set():
+    from pipeline.params import Params
+
+    found = resolve(Params())
+    assert (found.federation.batch_size, found.partition.validation_per_label) == (32, 10)
+    assert found.partition.lead.noise_samples == 100
