@@ -29,7 +29,7 @@ run: setup ## the whole pipeline on the committed params.yaml
 	$(BIN)/dvc repro
 
 test: setup ## the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: setup ## formatter, linter, type checker
 	$(BIN)/ruff format --check .
