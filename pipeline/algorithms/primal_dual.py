@@ -16,13 +16,14 @@ one inner product per client instead of an inverse Hessian.
 | A_(t,k), n | `active`, `n` | [n] |
 | g_i, h_i = Hess f_i lambda | rows of `G`, `H`; never formed by the fused pass | [n, d] |
 | Gamma, D_lambda | `hyper.gamma`, `hyper.dual_radius` | scalars |
+| rho (ours) | `hyper.dual_damping`; 0 = the paper | scalar |
 | eta_w, eta_lambda, eta_x | `hyper.eta_w`, ... | scalars |
 | K | `hyper.inner_steps` | |
 
 For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.algorithms.estimators`):
 
     g_w      = grad f_0(w; B_0) + sum_i x_i ( h_i + Gamma g_i )
-    g_lambda =                    sum_i x_i g_i
+    g_lambda =                    sum_i x_i g_i - rho lambda
     w <- w - eta_w g_w ;   lambda <- Proj( lambda + eta_lambda g_lambda )          simultaneously
     after k = K:   x <- Proj_X( x - eta_x g_x ),   g_x,i = lambda_K^T g_(K,i)      values BEFORE the K-th update
 
@@ -30,6 +31,16 @@ The text prints g_w's last term outside the sum; the Lagrangian puts it inside, 
 item 1). g_i and h_i come from independent minibatches B and B', which the analysis needs. The pass that yields h_i also
 yields lambda^T grad f_i on B'; the mean with the one on B has half the variance for nothing (`hypergradient_batch:
 both`), so that noise clients, which the projection holds at 0 from one side only, wander off half as far.
+
+Damping (ours). Along directions in which H = sum_j x_j Hess f_j is flat nothing ever pulls lambda back: what the first,
+crude rounds left there stays, and blurs lambda^T grad f_i between good and bad clients. Subtracting rho/2 ||lambda||^2
+from L_x makes the stationary point
+
+    sum_i x_i grad f_i(w) = rho lambda ,      lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
+
+so the dual is the Tikhonov-damped solve, with Gamma rho added to every curvature; it forgets at the rate eta_lambda rho.
+With lambda maximised out, w minimises f_0 + Gamma sum_i x_i f_i + ||sum_i x_i grad f_i||^2 / (2 rho): rho is the
+inverse penalty on the lower level's residual, and rho -> 0 gives back the constraint.
 
 Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu, D_lambda >= max_x ||lambda*(x)||.
 Networks are not convex: Gamma and the ball are then what keeps (w, lambda) stable. The defaults come from a dozen
@@ -90,7 +101,7 @@ def step(state: State, turn: Turn) -> Step:
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
-    directions = {"w": g_0 + sum_h + hyper.gamma * sum_g, "lambda": -sum_g}
+    directions = {"w": g_0 + sum_h + hyper.gamma * sum_g, "lambda": hyper.dual_damping * lam - sum_g}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)
     if turn.inner == hyper.inner_steps:

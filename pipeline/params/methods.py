@@ -48,6 +48,12 @@ class PrimalDual(ServerOptions):
         gt=0,
         symbol="D_lambda",
     )
+    dual_damping: float = param(
+        0.02,
+        "the dual forgets at the rate eta_lambda times this; adds gamma times this to every curvature; 0 = the paper",
+        ge=0,
+        symbol="rho",
+    )
     dual_init: Literal["zero", "gradient"] = param(
         "zero", "initial dual: zero, or -grad f_0(w_1) cut to the ball (one step of the linear solve)"
     )

@@ -13,7 +13,7 @@ from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
 from tests.core.helpers import LARGE, make_turn, permuted, run
 
-HYPER = PrimalDual(eta_w=0.03, eta_lambda=0.1, eta_x=0.01, gamma=2.0, dual_radius=LARGE)
+HYPER = PrimalDual(eta_w=0.03, eta_lambda=0.1, eta_x=0.01, gamma=2.0, dual_radius=LARGE, dual_damping=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,30 @@ def test_at_fixed_weights_it_finds_the_lower_solution_the_dual_and_the_hypergrad
     torch.testing.assert_close(state.variables["w"], exact.w, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(state.variables["lambda"], exact.dual, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(state.memory["hypergradient"], exact.hypergradient, rtol=1e-8, atol=1e-8)
+
+
+def test_damping_ends_at_the_damped_solve(toy):
+    """sum_i x_i grad f_i(w) = rho lambda and lambda = -(H + Gamma rho I)^(-1) grad f_0(w), by explicit matrices."""
+    rho = 0.05
+    hyper = dataclasses.replace(HYPER, dual_damping=rho)
+    variables = run("primal_dual", make_turn(hyper, toy), 1500, frozen=("x",)).variables
+    w, lam, x = (variables[name] for name in ("w", "lambda", "x"))
+    gradients = toy.gradients(w)
+    damped = toy.hessian(w, x) + hyper.gamma * rho * torch.eye(toy.dimension, dtype=torch.float64)
+    torch.testing.assert_close(x @ gradients[1:], rho * lam, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(lam, -torch.linalg.solve(damped, gradients[0]), rtol=1e-8, atol=1e-8)
+    assert (lam - toy.solve(x).dual).norm() > 0.01  # the undamped solve is another point
+
+
+def test_damping_takes_part_of_the_dual_away(toy):
+    """One step: lambda_2 = lambda_1 + eta (sum_i x_i g_i - rho lambda_1)."""
+    hyper = dataclasses.replace(HYPER, dual_damping=0.25)
+    turn = make_turn(hyper, toy)
+    state = ALGORITHMS["primal_dual"].init(turn)
+    lam = torch.arange(1.0, toy.dimension + 1, dtype=torch.float64)
+    state.variables["lambda"] = lam
+    mean = toy.gradients(state.variables["w"])[1:].mean(0)
+    torch.testing.assert_close(ALGORITHMS["primal_dual"].step(state, turn).directions["lambda"], lam / 4 - mean)
 
 
 @pytest.mark.parametrize("inner_steps", [1, 3])
