@@ -32,6 +32,7 @@ from pipeline.tracking.session import describe, live_run
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.setup import build_problem
+from pipeline.training.tasks import image_task
 
 ROUNDS, FIRST, REPETITIONS = 60, 10, 5
 LOOP_ROUNDS = 20
@@ -78,7 +79,7 @@ def _stage(params: Params, problem: ClientWeighting, root: Path, rounds: int) ->
         ResumeFolder(root, "run") as folder,
         live_run(Tracking(uri=f"sqlite:///{root}/mlflow.db"), root, record, folder.note("run.json")) as live,
     ):
-        _, history = train(params, problem, folder, on_rows=live.report, progress=False)
+        _, history = train(params, image_task(problem), folder, on_rows=live.report, progress=False)
         history.export(root)
     with (root / "history.csv").open(newline="") as file:
         seconds = [float(row["seconds"]) for row in csv.DictReader(file)]

@@ -1,30 +1,39 @@
 """Stage 5: test figures, weight quality, pictures; completes the run in the tracker."""
 
 from pipeline.command import Paths, run
+from pipeline.data.catalog import TOY, resolve
 from pipeline.data.datasets import load
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.params import Params
-from pipeline.tracking.model import save_model
+from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.record import Record
-from pipeline.tracking.report import write_report
+from pipeline.tracking.report import write_report, write_toy_report
 from pipeline.training.evaluation import outcome
 from pipeline.training.results import load_variables
-from pipeline.training.setup import build_model, device_for
+from pipeline.training.setup import build_model, build_toy, device_for
 
 
 def evaluate(params: Params, paths: Paths) -> None:
-    raw, partition = load(paths.raw(params.data.name)), Partition.load(paths.partition)
-    variables, record = load_variables(paths.model), Record.load(paths.training)
-    model, dtype = build_model(params), variables["w"].dtype
-    data = FederatedData.build(raw, partition, device_for(params.train.accelerator), dtype)
+    report = toy_report if params.data.name == TOY else image_report
+    print(report(resolve(params), paths, Record.load(paths.training)))
+    publish(paths.results, paths.model.parent, params.tracking, paths.root)
 
+
+def image_report(params: Params, paths: Paths, record: Record) -> str:
+    raw, partition = load(paths.raw(params.data.name)), Partition.load(paths.partition)
+    variables, model = load_variables(paths.model), build_model(params)
+    data = FederatedData.build(raw, partition, device_for(params.train.accelerator), variables["w"].dtype)
     found = outcome(model, data, variables)
-    print(write_report(found, partition, record, paths.results))
     example = data.scaled(data.test_images[:2]).cpu().float().numpy()
     save_model(model.module_with(variables["w"]), paths.mlflow_model, example)
-    publish(paths.results, paths.model.parent, params.tracking, paths.root)
+    return write_report(found, partition, record, paths.results)
+
+
+def toy_report(params: Params, paths: Paths, record: Record) -> str:
+    no_model(paths.mlflow_model, "The toy problem has no network: w and x are in model.pt.")
+    return write_toy_report(build_toy(params), load_variables(paths.model), record, paths.results)
 
 
 if __name__ == "__main__":

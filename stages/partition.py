@@ -1,13 +1,18 @@
 """Stage 3: who holds what. Writes the partition (one file) and its summary."""
 
 from pipeline.command import Paths, run
-from pipeline.data.catalog import resolve
+from pipeline.data.catalog import TOY, resolve
 from pipeline.data.datasets import load
 from pipeline.data.partition import make_partition, summary_table
 from pipeline.params import Params
 
 
 def partition(params: Params, paths: Paths) -> None:
+    if params.data.name == TOY:
+        paths.partition.parent.mkdir(parents=True, exist_ok=True)
+        paths.partition.write_text("none\n")
+        paths.partition_summary.write_text("The toy problem has no samples to deal out.\n")
+        return
     raw = load(paths.raw(params.data.name))
     result = make_partition(raw.train_labels, raw.name, raw.classes, resolve(params).partition, params.seed)
     paths.partition.parent.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from pipeline.command import PARENT, Paths, run
 from pipeline.data.catalog import resolve
-from pipeline.data.datasets import load
-from pipeline.data.partition import Partition
 from pipeline.params import Params
 from pipeline.params.loading import dotted
 from pipeline.tracking.session import describe, live_run
@@ -15,20 +13,21 @@ from pipeline.training.callbacks import StopWhenOrphaned
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
-from pipeline.training.setup import build_problem, device_for
+from pipeline.training.setup import device_for
+from pipeline.training.tasks import load_task
 
 
 def train_stage(params: Params, paths: Paths) -> None:
-    raw, partition = load(paths.raw(params.data.name)), Partition.load(paths.partition)
+    params = resolve(params)
     device = device_for(params.train.accelerator)
-    problem = build_problem(params, raw, partition, device)
-    record = describe(dotted(resolve(params)), raw.hash, partition.hash, str(device))
+    task = load_task(params, paths.raw(params.data.name), paths.partition, device)
+    record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device))
     callbacks = (StopWhenOrphaned(PARENT),) if "DVC_STAGE" in os.environ else ()
 
-    with ResumeFolder(paths.resume, run_fingerprint(params, partition, raw.hash, device)) as folder:
+    with ResumeFolder(paths.resume, run_fingerprint(params, task)) as folder:
         print(folder.story(), file=sys.stderr)
         with live_run(params.tracking, paths.root, record, folder.note("run.json")) as live:
-            module, history = train(params, problem, folder, on_rows=live.report, callbacks=callbacks)
+            module, history = train(params, task, folder, on_rows=live.report, callbacks=callbacks)
         save_variables(paths.model, module.state.variables)
         history.export(paths.results)
         replace(record, run=live.info).save(paths.training)

@@ -38,7 +38,7 @@ from L_x makes the stationary point
 
     sum_i x_i grad f_i(w) = rho lambda ,      lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
 
-so the dual is the Tikhonov-damped solve, with Gamma rho added to every curvature; it forgets at the rate eta_lambda rho.
+so the dual is the Tikhonov-damped solve, Gamma rho added to every curvature; it forgets at the rate eta_lambda rho.
 With lambda maximised out, w minimises f_0 + Gamma sum_i x_i f_i + ||sum_i x_i grad f_i||^2 / (2 rho): rho is the
 inverse penalty on the lower level's residual, and rho -> 0 gives back the constraint.
 

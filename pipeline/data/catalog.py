@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pipeline.params import Params
 
@@ -29,6 +30,10 @@ CATALOG: dict[str, DatasetInfo] = {
 }
 
 
+TOY = "toy"
+"""The data set that is none: the toy problem draws its clients from the seed."""
+
+
 def default_groups(classes: int) -> list[list[int]]:
     """Label groups of the three clean clients: the first half, the next three tenths, the rest."""
     a, b = classes // 2, classes * 8 // 10
@@ -36,7 +41,10 @@ def default_groups(classes: int) -> list[list[int]]:
 
 
 def resolve(params: Params) -> Params:
-    """Replace every `auto` that depends on the data set by its number."""
+    """Replace every `auto` that depends on the data set by its number; the toy deals out no samples, so none counts."""
+    params = replace(params, problem=problem_in_use(params))
+    if params.data.name == TOY:
+        return replace(params, federation=replace(params.federation, batch_size=1))
     info = CATALOG[params.data.name]
     groups = default_groups(info.classes)
     part = params.partition
@@ -56,3 +64,10 @@ def resolve(params: Params) -> Params:
     if federation.batch_size == "auto":
         federation = replace(federation, batch_size=info.batch_size)
     return replace(params, partition=part, federation=federation)
+
+
+def problem_in_use(params: Params) -> Literal["client_weighting", "toy"]:
+    """`problem`, with `auto` resolved."""
+    if params.problem != "auto":
+        return params.problem
+    return "toy" if params.data.name == TOY else "client_weighting"

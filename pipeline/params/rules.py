@@ -11,8 +11,10 @@ from pipeline.params.sections import MODEL_NAMES, Params
 
 def check_rules(params: Params) -> None:
     """UserError for the first setting that cannot work, whatever the data."""
-    _model(params.model.name)
-    _small_enough(params)
+    _problem(params)
+    if params.data.name != "toy":
+        _model(params.model.name)
+        _small_enough(params)
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
 
@@ -28,12 +30,21 @@ def require_plain_steps(method: str, options: ServerOptions) -> None:
         )
 
 
+def _problem(params: Params) -> None:
+    """The toy is data set and problem in one."""
+    if params.problem != "auto" and (params.problem == "toy") != (params.data.name == "toy"):
+        raise UserError(
+            f"problem: {params.problem} does not go with data.name: {params.data.name}: the toy problem and the"
+            " data set toy come together. Fix: problem: auto."
+        )
+
+
 def _small_enough(params: Params) -> None:
     """The exact gradient's dense Hessian: every named network has thousands of parameters on any image data set."""
     if params.algorithm == "exact_gradient" and params.model.name in MODEL_NAMES:
         raise UserError(
             f"algorithm: exact_gradient needs a dense Hessian, so at most 2000 model parameters; {params.model.name} on"
-            f" {params.data.name} has more. Fix: another algorithm, such as primal_dual; this one is for the toy."
+            f" {params.data.name} has more. Fix: another algorithm, such as primal_dual; or data.name: toy."
         )
 
 

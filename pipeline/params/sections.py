@@ -14,10 +14,10 @@ MODEL_NAMES = ("linear", "mlp", "mlp3", "lenet5", "lenet_wide", "cnn", "resnet18
 
 @dataclass(frozen=True)
 class Data(Section):
-    """Which images."""
+    """Which images, or the toy."""
 
-    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"] = param(
-        "digits", "data set; digits needs no download"
+    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "toy"] = param(
+        "digits", "data set; digits needs no download, toy is the laboratory of closed forms (no images, no network)"
     )
     mirror: str | None = param(
         None,
@@ -72,10 +72,24 @@ class ClientWeighting(Section):
 
 
 @dataclass(frozen=True)
+class Toy(Section):
+    """Strongly convex clients drawn from the seed, solved exactly for comparison (`data.name: toy`)."""
+
+    clients: int = param(15, "number of clients", ge=2, symbol="N")
+    noise: float = param(
+        0.0,
+        "standard deviation of white noise in every gradient and Hessian estimate, per entry; 0.5 in the paper's noisy"
+        " setting, with federation.participation 0.5",
+        ge=0,
+    )
+
+
+@dataclass(frozen=True)
 class Problems(Section):
     """One section per problem; only the one in use counts."""
 
     client_weighting: ClientWeighting = section(ClientWeighting, "learn how much to trust each client")
+    toy: Toy = section(Toy, "the same on functions with closed forms")
 
 
 @dataclass(frozen=True)
@@ -133,8 +147,8 @@ class Params(Section):
     data: Data = section(Data, "which images")
     partition: Partition = section(Partition, "who holds what")
     model: Model = section(Model, "the network")
-    problem: Literal["auto", "client_weighting"] = param(
-        "auto", "what is optimised; auto = what the algorithm is made for"
+    problem: Literal["auto", "client_weighting", "toy"] = param(
+        "auto", "what is optimised; auto = what the algorithm is made for, or toy on `data.name: toy`"
     )
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")

@@ -17,12 +17,14 @@ linear solve. Float64 throughout. Methods never use these; they are what methods
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pipeline import randomness
+from pipeline import projections, randomness
 from pipeline.errors import UserError
 
 ROWS, DIMENSION, MODULUS = 30, 20, 0.1
@@ -111,6 +113,12 @@ class Toy:
     def select(self, batch: ToyBatch, i: int) -> ToyBatch:
         return tuple(part[i : i + 1] for part in batch)
 
+    @property
+    def hash(self) -> str:
+        """sha256 of the functions and the noise level."""
+        parts = [tensor.numpy().tobytes() for tensor in (self.A, self.B, self.a, self.b)]
+        return hashlib.sha256(b"".join([*parts, repr(self.noise).encode()])).hexdigest()
+
     # ------------------------------------------------------------------------ closed forms
 
     def gradients(self, w: Tensor) -> Tensor:
@@ -138,6 +146,21 @@ class Toy:
         gradients = self.gradients(w)
         dual = -torch.linalg.solve(self.hessian(w, x), gradients[0])
         return Solution(w, dual, self.validation_loss(w, self.draw_validation(0)), gradients[1:] @ dual)
+
+    def measure(self, variables: Mapping[str, Tensor]) -> dict[str, float]:
+        """What the paper's figures show of a method's w and x: f_0(w), f_0(w*(x)) and the stationarity at x. Without
+        weights (x = 0) there is no w*(x)."""
+        found = {"validation_loss": float(self.validation_loss(variables["w"], self.draw_validation(0)))}
+        x = variables.get("x")
+        if x is not None and x.sum() > 0:
+            exact = self.solve(x)
+            found |= {"upper_value": float(exact.value), "stationarity": stationarity(x, exact.hypergradient)}
+        return found
+
+
+def stationarity(x: Tensor, hypergradient: Tensor, step: float = 0.001) -> float:
+    """|| x - Proj_X(x - step grad_x f_0(w*(x))) ||: 0 exactly where the bilevel problem is stationary."""
+    return float((x - projections.simplex(x - step * hypergradient)).norm())
 
 
 def _certified(seed: int, client: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -158,6 +158,26 @@ def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_
     return figure
 
 
+def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: np.ndarray) -> Figure:
+    """Two panels over the same rounds, of the toy problem; nan (a method without weights) is skipped."""
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 4.2)
+        for axes, values, title, colour in zip(
+            figure.subplots(1, 2),
+            (value, stationarity),
+            ("Upper value f_0(w*(x))", "Stationarity"),
+            (CLEAN[0], CLEAN[5]),
+            strict=True,
+        ):
+            there = np.isfinite(values)
+            axes.plot(np.asarray(rounds)[there], values[there], color=colour)
+            axes.set(xlabel="round", title=title)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+            if axes.get_title(loc="left") == "Stationarity" and there.any() and np.min(values[there]) > 0:
+                axes.set_yscale("log")
+    return figure
+
+
 def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
     """Who holds what: samples of each label [N, C], clients downwards."""
     counts = np.asarray(label_counts)

@@ -12,7 +12,7 @@ Point = tuple[str, float, int]
 """Metric name, value, step."""
 
 _COSTS = ("seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
-_PLAIN = ("test_accuracy", "validation_loss")
+_PLAIN = ("test_accuracy", "validation_loss", "upper_value", "stationarity")
 _POINTS = 250
 _WEIGHT = "client_weight_"
 
@@ -45,7 +45,7 @@ def points(rows: Iterable[Mapping[str, Any]], rounds: int) -> list[Point]:
     names: dict[str, str] = {}
     for row in rows:
         step = int(row["round"])
-        if step % stride and step != rounds and not _finite(row.get("test_accuracy")):
+        if step % stride and step != rounds and not _finite(row.get("validation_loss")):
             continue
         for column in sorted(row.keys() - {"round"}, key=_rank):
             if column not in names:

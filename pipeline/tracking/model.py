@@ -63,3 +63,10 @@ def save_model(network: nn.Module, folder: Path, example: np.ndarray) -> None:
                 raise
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+
+
+def no_model(folder: Path, reason: str) -> None:
+    """The folder without a model in it, since DVC expects one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "note.txt").write_text(reason + "\n")

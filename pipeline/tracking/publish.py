@@ -29,6 +29,7 @@ PLOTS = (
     "client_weights.png",
     "final_weights.png",
     "accuracy_and_loss.png",
+    "value_and_stationarity.png",
     "partition.png",
     "confusion_matrix.png",
 )
@@ -216,15 +217,16 @@ def story(
     lines = [f"**{record.name}**, {record.rounds} rounds."]
     if "test_accuracy" in metrics:
         lines[0] += f" Test accuracy **{100 * metrics['test_accuracy']:.2f} %**."
+    if "stationarity" in metrics:
+        lines[0] += f" Upper value **{metrics['upper_value']:.4f}**, stationarity **{metrics['stationarity']:.2g}**."
     if metrics.get("clean_weight") is not None:
         lines[0] += (
             f" The clean clients hold **{100 * metrics['clean_weight']:.1f} %** of the weight; no bad client"
             f" holds more than {100 * metrics['max_noise_weight']:.2g} %."
         )
-    names = ("weights over rounds", "final weights", "accuracy and loss", "partition", "confusion matrix")
     links = [
-        f"[{name}]({page}/artifacts/plots/{file}{mode})"
-        for name, file in zip(names, PLOTS, strict=True)
+        f"[{file.removesuffix('.png').replace('_', ' ')}]({page}/artifacts/plots/{file}{mode})"
+        for file in PLOTS
         if file in plots
     ]
     lines.append(" · ".join([*links, f"[all curves]({page}/model-metrics{mode})"]))

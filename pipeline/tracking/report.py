@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from pipeline.data.partition import Partition
+from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
 from pipeline.tracking.record import Record, write_json
@@ -24,17 +26,8 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
     """
     found = metrics(outcome, partition, record)
     write_json(results / "metrics.json", found)
-    oracle = partition.oracle_weights()
-    _write_csv(
-        results / "client_weights.csv",
-        ("client", "kind", "labels", "samples", "weight"),
-        (
-            (i, kind, " ".join(map(str, labels)), int(size), f"{weight:.9g}")
-            for i, (kind, labels, size, weight) in enumerate(
-                zip(partition.kinds, partition.client_labels, partition.sizes, outcome.weights, strict=True)
-            )
-        ),
-    )
+    oracle, sizes = partition.oracle_weights(), partition.sizes.tolist()
+    _write_clients(results, partition.kinds, partition.client_labels, sizes, outcome.weights)
     test = outcome.test
     _write_csv(
         results / "per_class.csv",
@@ -48,22 +41,53 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
     table = tables.client_table(
         partition.kinds,
         partition.client_labels,
-        partition.sizes.tolist(),
+        sizes,
         outcome.weights.tolist(),
         oracle.tolist(),
     )
     return f"{table}\n\n{tables.headline(found)}"
 
 
-def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
-    """The content of metrics.json."""
+def write_toy_report(toy: Toy, variables: dict[str, Tensor], record: Record, results: Path) -> str:
+    """The same for the toy problem: exact values instead of accuracies, no labels and no classes."""
+    measured = toy.measure(variables)
+    facts = run_facts(record) | measured
+    write_json(results / "metrics.json", facts)
+    weights = variables.get("x", toy.oracle_weights).numpy()
+    kinds, samples = ["clean"] * toy.clients, [1] * toy.clients
+    labels: list[list[int]] = [[]] * toy.clients
+    _write_clients(results, kinds, labels, samples, weights)
+    _write_csv(results / "per_class.csv", ("class", "samples", "precision", "recall", "f1"), ())
+    folder, evaluated = results / "plots", _evaluations(results)
+    names = ("validation_loss", "upper_value", "stationarity")
+    columns = [np.array([row[name] if row[name] is not None else np.nan for row in evaluated]) for name in names]
+    rounds = np.array([row["round"] for row in evaluated], dtype=int)
+    _weights_over_rounds(folder, results, kinds, None)
+    figures.save(figures.final_weights(weights, kinds, labels, None), folder / "final_weights.png")
+    figures.save(figures.value_and_stationarity(rounds, *columns[1:]), folder / "value_and_stationarity.png")
+    # DVC draws the same series whatever the data set: there is no accuracy here.
+    rows = zip(rounds, [""] * len(rounds), *columns, strict=True)
+    _write_csv(folder / "evaluations.csv", ("round", "test_accuracy", *names), rows)
+    _write_csv(folder / "confusion.csv", ("actual", "predicted"), ())
+    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in measured.items())
+    return f"{tables.client_table(kinds, labels, samples, weights.tolist())}\n\n{facts['algorithm']} on toy: {numbers}"
+
+
+def run_facts(record: Record) -> dict[str, Any]:
+    """What metrics.json says of every run."""
     params = record.params
-    facts = {
+    return {
         "algorithm": params["algorithm"],
-        "problem": "client_weighting",
+        "problem": params["problem"],
         "dataset": params["data.name"],
         "seed": params["seed"],
         "rounds": params["train.rounds"],
+    }
+
+
+def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
+    """The content of metrics.json."""
+    facts = run_facts(record) | {
         "test_accuracy": outcome.test.accuracy,
         "test_loss": outcome.test.loss,
         "selection_accuracy": outcome.selection_accuracy,
@@ -74,18 +98,14 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
 
 def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: Record, results: Path) -> None:
     folder = results / "plots"
-    evaluated = [row for row in read_history(results / "history.csv") if row["test_accuracy"] is not None]
+    evaluated = _evaluations(results)
     at, accuracy, loss = (
         np.array([row[name] for row in evaluated], dtype=float)
         for name in ("round", "test_accuracy", "validation_loss")
     )
-    with np.load(results / "client_weights_history.npz") as saved:
-        rounds, weights = saved["round"], saved["weights"]
-    if len(weights):
-        figures.save(
-            figures.weights_over_rounds(rounds, weights, partition.kinds, oracle),
-            folder / "client_weights.png",
-        )
+    found = _weights_over_rounds(folder, results, partition.kinds, oracle)
+    if found:
+        rounds, weights = found
         stride = thin(record.rounds)
         bad = weights[:, ~partition.clean]
         series = (
@@ -108,6 +128,38 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
         zip(at.astype(int), accuracy, loss, strict=True),
     )
     _write_csv(folder / "confusion.csv", ("actual", "predicted"), _pairs(outcome.test.confusion))
+
+
+def _evaluations(results: Path) -> list[dict[str, float | None]]:
+    """The rows of the history that hold an evaluation."""
+    return [row for row in read_history(results / "history.csv") if row["validation_loss"] is not None]
+
+
+def _weights_over_rounds(
+    folder: Path, results: Path, kinds: Sequence[str], oracle: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Draws client_weights.png of a method that has weights; rounds [R] and weights [R, N]."""
+    with np.load(results / "client_weights_history.npz") as saved:
+        rounds, weights = saved["round"], saved["weights"]
+    if not len(weights):
+        return None
+    figures.save(figures.weights_over_rounds(rounds, weights, kinds, oracle), folder / "client_weights.png")
+    return rounds, weights
+
+
+def _write_clients(
+    results: Path,
+    kinds: Sequence[str],
+    labels: Sequence[Sequence[int]],
+    samples: Sequence[int],
+    weights: np.ndarray,
+) -> None:
+    rows = enumerate(zip(kinds, labels, samples, weights, strict=True))
+    _write_csv(
+        results / "client_weights.csv",
+        ("client", "kind", "labels", "samples", "weight"),
+        ((i, kind, " ".join(map(str, held)), size, f"{weight:.9g}") for i, (kind, held, size, weight) in rows),
+    )
 
 
 def _pairs(confusion: np.ndarray) -> Iterable[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -10,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from tqdm import tqdm
 
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel, NotFinite
-
-Evaluate = Callable[[torch.Tensor], tuple[float, float]]
-"""Model vector w -> (validation loss, test accuracy)."""
+from pipeline.training.tasks import Measure
 
 
 class Recorder(pl.Callback):
@@ -30,14 +28,14 @@ class Recorder(pl.Callback):
     def __init__(
         self,
         history: History,
-        evaluate: Evaluate,
+        measure: Measure,
         checkpoint: Path,
         *,
         eval_every: int,
         checkpoint_every: int,
         on_rows: Callable[[list[Row]], None] = lambda rows: None,
     ) -> None:
-        self.history, self.evaluate, self.checkpoint = history, evaluate, checkpoint
+        self.history, self.measure, self.checkpoint = history, measure, checkpoint
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}
         self._spent, self._since = 0.0, 0.0
@@ -78,16 +76,18 @@ class Recorder(pl.Callback):
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(value) for name, value in module.report.items()}
         if module.round % self.eval_every == 0 or module.round == module.rounds:
-            row["validation_loss"], row["test_accuracy"] = self.evaluate(variables["w"])
-            if not torch.isfinite(torch.tensor(row["validation_loss"])):
-                raise NotFinite(
-                    f"round {module.round}: the validation loss is {row['validation_loss']}."
-                    " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
-                )
+            measured = self.measure(variables)
+            for name, value in measured.items():
+                if not math.isfinite(value):
+                    raise NotFinite(
+                        f"round {module.round}: the {name.replace('_', ' ')} is {value}."
+                        " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+                    )
+            row |= measured
         weights = variables["x"].cpu().numpy() if "x" in variables else None
         self.history.append(row, weights)
         self.latest |= {name: value for name, value in row.items() if value is not None}
-        if weights is not None and self.history.clean.any():
+        if weights is not None and 0 < self.history.clean.sum() < len(weights):
             self.latest["clean_weight"] = float(weights[self.history.clean].sum())
 
     def _save(self, trainer: pl.Trainer) -> None:
@@ -127,10 +127,8 @@ class Progress(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         latest = self.recorder.latest
-        shown = {
-            "validation loss": f"{latest.get('validation_loss', float('nan')):.4f}",
-            "test accuracy": f"{latest.get('test_accuracy', float('nan')):.4f}",
-        }
+        measures = (name for name in self.recorder.history.measures if name in latest)
+        shown = {name.replace("_", " "): f"{latest[name]:.4g}" for name in measures}
         if "clean_weight" in latest:
             shown["clean weight"] = f"{latest['clean_weight']:.3f}"
         self._bar.set_postfix(shown, refresh=False)

@@ -23,12 +23,15 @@ Row = dict[str, float | int | None]
 
 
 class History:
-    """Rows of one run. clean: which clients are clean, [N] bool. reports: names of the method's own scalars."""
+    """Rows of one run. clean: which clients are clean, [N] bool. measures: what evaluations yield, empty between them.
+    reports: names of the method's own scalars."""
 
-    def __init__(self, folder: Path, clean: np.ndarray, reports: Sequence[str], digits: int) -> None:
+    def __init__(
+        self, folder: Path, clean: np.ndarray, measures: Sequence[str], reports: Sequence[str], digits: int
+    ) -> None:
         self.csv, self.raw = folder / "history.csv", folder / "client_weights.raw"
-        self.clean, self.digits = clean, digits
-        self.columns = ["round", "seconds", *COSTS, "validation_loss", "test_accuracy"]
+        self.clean, self.measures, self.digits = clean, tuple(measures), digits
+        self.columns = ["round", "seconds", *COSTS, *measures]
         self.columns += weight_columns(len(clean)) + list(reports)
         self.empty = True  # nothing saved yet, not even round 0
         self._rows: list[Row] = []

@@ -10,28 +10,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
 from pipeline.algorithms import ALGORITHMS, Federation, Turn
-from pipeline.data.catalog import resolve
-from pipeline.data.partition import Partition
+from pipeline.data.catalog import TOY, problem_in_use, resolve
 from pipeline.errors import UserError
 from pipeline.oracles import ORACLES
 from pipeline.params import Params
-from pipeline.problems.client_weighting import ClientWeighting
-from pipeline.training import evaluation
+from pipeline.problems.base import WeightingProblem
 from pipeline.training.allocator import keep_freed_memory
 from pipeline.training.callbacks import Progress, Recorder
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.resume import ResumeFolder, files_version, fingerprint
+from pipeline.training.tasks import Task
 
 
-def build_module(params: Params, problem: ClientWeighting) -> FederatedBilevel:
+def build_module(params: Params, problem: WeightingProblem) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
     federation = params.federation
     turn = Turn(
@@ -45,31 +43,33 @@ def build_module(params: Params, problem: ClientWeighting) -> FederatedBilevel:
     return FederatedBilevel(ALGORITHMS[params.algorithm], turn, params.train.rounds)
 
 
-def run_fingerprint(params: Params, partition: Partition, data_hash: str, device: torch.device) -> str:
+def run_fingerprint(params: Params, task: Task) -> str:
     """Names the run by everything that decides what it computes and records."""
     params = resolve(params)
+    problem = problem_in_use(params)
+    images = params.data.name != TOY
     train = dataclasses.asdict(params.train)
     del train["checkpoint_every"]  # decides when the state is saved, not what it is
     return fingerprint(
         {
             "seed": params.seed,
-            "data": data_hash,
-            "partition": partition.hash,
-            "model": dataclasses.asdict(params.model),
-            "model_code": files_version([Path(f) for f in models.source_files(params.model.name)]),
-            "problem": dataclasses.asdict(params.problems.client_weighting),
+            "data": task.data_hash,
+            "partition": task.partition_hash,
+            "model": dataclasses.asdict(params.model) if images else None,
+            "model_code": files_version([Path(f) for f in models.source_files(params.model.name)]) if images else None,
+            "problem": {problem: dataclasses.asdict(getattr(params.problems, problem))},
             "federation": dataclasses.asdict(params.federation),
             "algorithm": params.algorithm,
             "hyper": dataclasses.asdict(getattr(params.algorithms, params.algorithm)),
             "train": train,
-            "device": device.type,
+            "device": task.device.type,
         }
     )
 
 
 def train(
     params: Params,
-    problem: ClientWeighting,
+    task: Task,
     folder: ResumeFolder,
     *,
     on_rows: Callable[[list[Row]], None] = lambda rows: None,
@@ -82,20 +82,13 @@ def train(
     nobody takes a half-trained model for a finished one.
     """
     params = resolve(params)
-    data, model = problem.data, problem.model
-    module = build_module(params, problem)
-    clean = np.array([kind == "clean" for kind in data.kinds])
-    history = History(folder.path, clean, module.algorithm.reports, digits=9 if data.dtype == torch.float32 else 17)
-
-    def evaluate(w: torch.Tensor) -> tuple[float, float]:
-        test = evaluation.accuracy(model, data, w, data.test_images, data.test_labels)
-        return evaluation.validation_loss(model, data, w), test
-
-    if data.device.type == "cpu":
+    module = build_module(params, task.problem)
+    history = History(folder.path, task.clean, task.measures, module.algorithm.reports, task.digits)
+    if task.device.type == "cpu":
         keep_freed_memory()
     recorder = Recorder(
         history,
-        evaluate,
+        task.measure,
         folder.checkpoint,
         eval_every=params.train.eval_every,
         checkpoint_every=params.train.checkpoint_every,
@@ -107,7 +100,7 @@ def train(
     trainer = quiet_trainer(
         params,
         callbacks=[recorder, *([Progress(recorder)] if progress else []), *callbacks],
-        accelerator="gpu" if data.device.type == "cuda" else "cpu",
+        accelerator="gpu" if task.device.type == "cuda" else "cpu",
     )
     try:
         trainer.fit(

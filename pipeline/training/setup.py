@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.participation import fixed_count
 from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.toy import Toy
 
 DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
 
@@ -46,3 +47,9 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
         l2=params.problems.client_weighting.l2,
         validation_batch=None if size == "all" else size,
     )
+
+
+def build_toy(params: Params) -> Toy:
+    """The toy problem of the run's seed."""
+    settings = params.problems.toy
+    return Toy.generate(settings.clients, params.seed, settings.noise)

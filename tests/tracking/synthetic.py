@@ -118,5 +118,5 @@ class Synthetic:
             figures.partition_heatmap(counts, KINDS),
             figures.confusion_matrix(matrix),
         ]
-        for name, figure in zip(PLOTS, pictures, strict=True):
+        for name, figure in zip((p for p in PLOTS if "stationarity" not in p), pictures, strict=True):
             figures.save(figure, folder / name)

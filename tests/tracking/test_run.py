@@ -234,14 +234,14 @@ def test_relative_databases_belong_to_the_project(tmp_path: Path, monkeypatch: p
 
 
 def test_points_are_thinned_but_evaluations_and_the_end_are_kept() -> None:
-    rows = [{"round": r, "hvps": r} | ({"test_accuracy": 0.5} if r == 7 else {}) for r in range(1000)]
+    rows = [{"round": r, "hvps": r} | ({"validation_loss": 0.5} if r == 7 else {}) for r in range(1000)]
     found = metrics.points(rows, rounds=999)
     assert metrics.thin(999) == 4
     at = [step for name, _, step in found if name == "cost/hvps"]
     assert 7 in at
     assert at[-1] == 999
     assert len(at) == 252
-    assert [p for p in found if p[0] == "test_accuracy"] == [("test_accuracy", 0.5, 7)]
+    assert [p for p in found if p[0] == "validation_loss"] == [("validation_loss", 0.5, 7)]
 
 
 def test_metric_names() -> None:
@@ -264,8 +264,13 @@ def test_record_survives_the_disk(made: Synthetic) -> None:
 def test_params_in_use() -> None:
     flat = {"algorithm": "a", "algorithms.a.eta": 1, "algorithms.b.eta": 2, "tracking.uri": None, "seed": 3}
     flat |= {"partition.scheme": "lead", "partition.lead.k": 1, "partition.iid.k": 2, "partition.share": 0.5}
+    flat |= {"problem": "p", "problems.p.l2": 0.0, "problems.toy.noise": 0.0, "model.name": "linear"}
     kept = record.params_in_use(flat)
-    assert set(flat) - set(kept) == {"algorithms.b.eta", "tracking.uri", "partition.iid.k"}
+    unused = {"algorithms.b.eta", "tracking.uri", "partition.iid.k", "problems.toy.noise"}
+    assert set(flat) - set(kept) == unused
+    kept = record.params_in_use(flat | {"problem": "toy"})
+    assert not any(name.startswith(("partition.", "model.", "problems.p.")) for name in kept)
+    assert "problems.toy.noise" in kept
     assert record.nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
 
 

@@ -14,6 +14,7 @@ from pipeline.params import Federation, Model, Params, Train
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.setup import build_problem
+from pipeline.training.tasks import image_task
 
 
 class Tell(pl.Callback):
@@ -35,5 +36,5 @@ params = resolve(
 partition = make_partition(raw.train_labels, "digits", 10, params.partition, params.seed)
 problem = build_problem(params, raw, partition, torch.device("cpu"))
 with ResumeFolder(root, "run") as folder:
-    module, history = train(params, problem, folder, callbacks=(Tell(),), progress=False)
+    module, history = train(params, image_task(problem), folder, callbacks=(Tell(),), progress=False)
     history.export(root / "results")

@@ -23,6 +23,7 @@ from pipeline.training.module import NotFinite
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import build_module, run_fingerprint, train
 from pipeline.training.setup import build_problem, device_for
+from pipeline.training.tasks import image_task
 
 
 def read_csv(path: Path):
@@ -33,7 +34,7 @@ def read_csv(path: Path):
 def fit(params, digits, partition, root: Path, **more):
     problem = build_problem(params, digits, partition, torch.device("cpu"))
     with ResumeFolder(root, "run") as folder:
-        module, history = train(params, problem, folder, progress=False, **more)
+        module, history = train(params, image_task(problem), folder, progress=False, **more)
         history.export(root / "results")
     return module, read_csv(root / "results" / "history.csv")
 
@@ -234,9 +235,11 @@ def test_a_diverging_run_ends_at_once_with_its_record(params, digits, partition,
     assert not (tmp_path / "run").exists()
 
 
-def test_fingerprint_changes_with_everything_the_run_depends_on(params, partition, cpu):
-    def name(p=params, part=partition, data="abc"):
-        return run_fingerprint(p, part, data, cpu)
+def test_fingerprint_changes_with_everything_the_run_depends_on(params, digits, partition, cpu):
+    task = image_task(build_problem(params, digits, partition, cpu), "abc", "def")
+
+    def name(p=params, **changed):
+        return run_fingerprint(p, replace(task, **changed))
 
     base = name()
     assert base == name()
@@ -248,7 +251,7 @@ def test_fingerprint_changes_with_everything_the_run_depends_on(params, partitio
         replace(params, train=replace(params.train, rounds=13)),
         replace(params, algorithms=replace(params.algorithms, primal_dual=PrimalDual(gamma=1.0))),
     ]
-    names = [name(p) for p in changed] + [name(data="xyz")]
+    names = [name(p) for p in changed] + [name(data_hash="xyz"), name(partition_hash="xyz")]
     assert len({base, *names}) == len(names) + 1
 
 
@@ -291,7 +294,7 @@ def test_the_gpu_gives_the_cpu_s_numbers(double, digits, partition, tmp_path):
 def test_history_of_many_clients_is_a_summary(tmp_path):
     clean = np.zeros(200, dtype=bool)
     clean[:100] = True
-    history = History(tmp_path, clean, (), digits=9)
+    history = History(tmp_path, clean, ("test_accuracy",), (), digits=9)
     history.start()
     weights = np.linspace(0, 1, 200) / 100
     history.append({"round": 0, "seconds": 0.0}, weights)

@@ -1,0 +1,81 @@
+"""What is trained: a problem, who its clients are, and what is measured on the way.
+
+| data.name | problem | measured at evaluations |
+|---|---|---|
+| images | `ClientWeighting` | validation_loss f_0(w), test_accuracy |
+| toy | `Toy` | validation_loss f_0(w), upper_value f_0(w*(x)), stationarity (exact, by Newton's method) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.data.catalog import TOY
+from pipeline.data.datasets import load
+from pipeline.data.partition import Partition
+from pipeline.params import Params
+from pipeline.problems.base import WeightingProblem
+from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.toy import Toy
+from pipeline.training import evaluation
+from pipeline.training.setup import build_problem, build_toy
+
+Measure = Callable[[Mapping[str, Tensor]], dict[str, float]]
+"""The server's variables -> a number for each of the task's measures (one that makes no sense may be missing)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """kinds: of each client (clean, noisy, ...). measures: columns of the history. digits: that a number is written
+    with, so that reading it back gives the same. The hashes name data and partition."""
+
+    problem: WeightingProblem
+    kinds: list[str]
+    measures: tuple[str, ...]
+    measure: Measure
+    digits: int
+    device: torch.device
+    data_hash: str = ""
+    partition_hash: str = ""
+
+    @property
+    def clean(self) -> np.ndarray:
+        """Which clients are clean, [N] bool."""
+        return np.array([kind == "clean" for kind in self.kinds])
+
+
+def load_task(params: Params, raw: Path, partition: Path, device: torch.device) -> Task:
+    """From the files that the earlier stages wrote. params: resolved."""
+    if params.data.name == TOY:
+        return toy_task(build_toy(params))
+    images, dealt = load(raw), Partition.load(partition)
+    return image_task(build_problem(params, images, dealt, device), images.hash, dealt.hash)
+
+
+def image_task(problem: ClientWeighting, data_hash: str = "", partition_hash: str = "") -> Task:
+    """Client weighting on images."""
+    model, data = problem.model, problem.data
+
+    def measure(variables: Mapping[str, Tensor]) -> dict[str, float]:
+        w = variables["w"]
+        return {
+            "validation_loss": evaluation.validation_loss(model, data, w),
+            "test_accuracy": evaluation.accuracy(model, data, w, data.test_images, data.test_labels),
+        }
+
+    digits = 9 if data.dtype == torch.float32 else 17
+    measures = ("validation_loss", "test_accuracy")
+    return Task(problem, data.kinds, measures, measure, digits, data.device, data_hash, partition_hash)
+
+
+def toy_task(toy: Toy) -> Task:
+    """The toy laboratory, always in float64 on the CPU."""
+    measures = ("validation_loss", "upper_value", "stationarity")
+    name = f"toy-{toy.clients}-{toy.hash[:16]}"
+    return Task(toy, ["clean"] * toy.clients, measures, toy.measure, 17, toy.A.device, name, name)
