@@ -9,10 +9,10 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run test check ui publish bench clean
+.PHONY: help setup run paper paper-quick test check ui publish bench clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(STAMP) ## the virtual environment with the project in it
 
@@ -27,6 +27,14 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the whole pipeline on the committed params.yaml
 	@$(BIN)/python -m stages.check # first, in our words: DVC cannot read a broken params.yaml either
 	$(BIN)/dvc repro
+
+paper-quick: setup ## the lead paper's experiments on digits and the toy: under ten minutes on two cores, no download
+	$(BIN)/python -m experiments.primal_dual_weighting plan quick
+	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro quick-page
+
+paper: setup ## the lead paper's experiments in full (says first how long it takes here)
+	$(BIN)/python -m experiments.primal_dual_weighting plan full
+	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro full-page
 
 test: setup ## the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

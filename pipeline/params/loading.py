@@ -58,7 +58,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def dotted(params: Params) -> dict[str, Any]:
     """Every parameter under its dotted params.yaml name."""
-    return dict(_flatten(dataclasses.asdict(params), ""))
+    return flat(dataclasses.asdict(params))
+
+
+def flat(tree: dict[str, Any]) -> dict[str, Any]:
+    """Nested sections under dotted names."""
+    return dict(_flatten(tree, ""))
 
 
 def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

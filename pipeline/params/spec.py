@@ -62,3 +62,22 @@ def param(
 def section(kind: type, description: str) -> Any:
     """A nested section: its record with its own defaults."""
     return dataclasses.field(default_factory=kind, metadata={"description": description})
+
+
+def override(record: Any, settings: dict[str, Any]) -> Any:
+    """The same parameters with some of them changed, by dotted name: `{"algorithms.primal_dual.gamma": 1.0}`.
+
+    Raises KeyError for a name that does not exist; ranges are checked where params.yaml is read, not here.
+    """
+    changes: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for dotted, value in settings.items():
+        name, _, rest = dotted.partition(".")
+        if name not in {field.name for field in dataclasses.fields(record)}:
+            raise KeyError(f"no parameter {dotted!r} in {type(record).__name__}")
+        if rest:
+            inner.setdefault(name, {})[rest] = value
+        else:
+            changes[name] = value
+    changes |= {name: override(getattr(record, name), part) for name, part in inner.items()}
+    return dataclasses.replace(record, **changes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,16 @@ _STYLE = {
 }
 
 
+def canvas_style() -> AbstractContextManager[None]:
+    """The look of all pictures, for drawing inside a `with`."""
+    return mpl.rc_context(_STYLE)
+
+
 def save(figure: Figure, path: Path) -> None:
     """As PNG, whole or not at all; equal figures give equal files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with mpl.rc_context(_STYLE):
+    with canvas_style():
         figure.savefig(partial, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     os.replace(partial, path)
 
@@ -73,7 +79,7 @@ def weights_over_rounds(
     """rounds [R], weights [R, N]; oracle [N] as dashed levels. Of more than 100 clients: the spread."""
     rounds, weights = np.asarray(rounds), np.asarray(weights)
     figure, axes = _canvas(9, 5, "Learned client weights over rounds")
-    with mpl.rc_context(_STYLE):
+    with canvas_style():
         draw = _bands if len(kinds) > MANY else _curves
         labels = draw(axes, rounds, weights, kinds)
         top = float(np.nanmax(weights, initial=1e-3))
@@ -100,7 +106,7 @@ def final_weights(
     """One bar per client with the oracle's mark; of more than 100 clients, sorted and without names."""
     weights, count = np.asarray(weights), len(kinds)
     figure, axes = _canvas(9, 5, "Final client weights")
-    with mpl.rc_context(_STYLE):
+    with canvas_style():
         order = np.arange(count) if count <= MANY else np.argsort(-weights, kind="stable")
         colours = [_colours(kinds)[i] for i in order]
         x = np.arange(count)
@@ -134,8 +140,8 @@ def final_weights(
 def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_loss: np.ndarray) -> Figure:
     """Two panels over the same rounds; nan (no evaluation in that round) is skipped."""
     rounds = np.asarray(rounds, dtype=float)
-    with mpl.rc_context(_STYLE):
-        figure = _figure(9, 4.2)
+    with canvas_style():
+        figure = new_figure(9, 4.2)
         left, right = figure.subplots(1, 2)
         for axes, values, title, colour in (
             (left, np.asarray(test_accuracy, dtype=float), "Test accuracy", CLEAN[0]),
@@ -160,8 +166,8 @@ def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_
 
 def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: np.ndarray) -> Figure:
     """Two panels over the same rounds, of the toy problem; nan (a method without weights) is skipped."""
-    with mpl.rc_context(_STYLE):
-        figure = _figure(9, 4.2)
+    with canvas_style():
+        figure = new_figure(9, 4.2)
         for axes, values, title, colour in zip(
             figure.subplots(1, 2),
             (value, stationarity),
@@ -183,7 +189,7 @@ def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
     counts = np.asarray(label_counts)
     n, c = counts.shape
     figure, axes = _canvas(9, min(max(2.0 + 0.36 * n, 3.0), 11.0), "Training samples per client and label")
-    with mpl.rc_context(_STYLE):
+    with canvas_style():
         image = axes.imshow(np.ma.masked_equal(counts, 0), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
         if n * c <= 400:
             for i, j in zip(*np.nonzero(counts), strict=True):
@@ -218,7 +224,7 @@ def confusion_matrix(matrix: np.ndarray) -> Figure:
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     accuracy = np.trace(counts) / max(counts.sum(), 1)
     figure, axes = _canvas(7.6, 6.6, f"Confusion matrix on the test set ({100 * accuracy:.2f} % right)")
-    with mpl.rc_context(_STYLE):
+    with canvas_style():
         image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         figure.colorbar(image, ax=axes, label="share of the true class", format=PercentFormatter(1.0, 0), shrink=0.8)
         if classes <= 20:
@@ -238,7 +244,7 @@ def confusion_matrix(matrix: np.ndarray) -> Figure:
 # --------------------------------------------------------------------------------------------- parts
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """Inches; with some air around."""
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     FigureCanvasAgg(figure)
@@ -246,8 +252,8 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    with mpl.rc_context(_STYLE):
-        figure = _figure(width, height)
+    with canvas_style():
+        figure = new_figure(width, height)
         axes = figure.subplots()
         axes.set_title(title)
     return figure, axes

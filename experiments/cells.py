@@ -1,0 +1,274 @@
+"""Cells: single runs of an experiment, each of which ends as one small file.
+
+A cell is a set of parameters on top of the library's defaults. Its file holds what it was, what came out, and where and
+when it was run; it is named by the cell and by the fingerprint of everything the result depends on but the code, so a
+finished cell is never run again, an edited one is, and a file made on another machine is taken in by copying it. Needs
+neither DVC nor MLflow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from pipeline.params.spec import Section
+
+ROOT = Path(__file__).parents[1]
+TAIL = 100
+"""Client weights are averaged over so many last rounds: what the papers' tables show."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. table: which table or figure it belongs to. row: the method, as the table names it. settings: dotted
+    parameters on top of the library's defaults."""
+
+    table: str
+    row: str
+    settings: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings.get("seed", 0))
+
+    @property
+    def participation(self) -> float:
+        return float(self.settings.get("federation.participation", 1.0))
+
+    @property
+    def name(self) -> str:
+        """Readable, and unique by everything that is set: a changed default is another cell."""
+        text = json.dumps({"row": self.row, **in_use(self.settings)}, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        row = "".join(c if c.isalnum() else "-" for c in self.row)
+        return f"{self.table}/{row}_p{self.participation:g}_seed{self.seed}_{digest}"
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"{self.name}.json"
+
+
+def in_use(settings: dict[str, Any]) -> dict[str, Any]:
+    """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
+    from pipeline.data.catalog import problem_in_use, resolve
+    from pipeline.params import Params
+    from pipeline.params.spec import override
+
+    params = resolve(override(Params(), settings))
+    problem, scheme = problem_in_use(params), params.partition.scheme
+    parts: dict[str, Any] = {
+        "seed": params.seed,
+        "data": params.data.name,
+        "federation": params.federation,
+        problem: getattr(params.problems, problem),
+        params.algorithm: getattr(params.algorithms, params.algorithm),
+        "train": {name: getattr(params.train, name) for name in ("rounds", "eval_every", "precision", "backend")},
+    }
+    if params.data.name != "toy":
+        dealt = {field.name: getattr(params.partition, field.name) for field in dataclasses.fields(params.partition)}
+        own = {name: value for name, value in dealt.items() if not dataclasses.is_dataclass(value) or name == scheme}
+        parts |= {"model": params.model, "partition": own | {scheme: dataclasses.asdict(own[scheme])}}
+    return {name: _plain(part) for name, part in parts.items()}
+
+
+def _plain(part: Any) -> Any:
+    """A section as a dictionary."""
+    return dataclasses.asdict(part) if isinstance(part, Section) and dataclasses.is_dataclass(part) else part
+
+
+Result = dict[str, Any]
+"""A cell's file: cell, outcome, curve (columns by name), machine; `failed` with the reason if it diverged."""
+
+
+def read(cell: Cell, folder: Path) -> Result | None:
+    """The cell's file; None if it has not been run."""
+    path = cell.path(folder)
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def run_all(
+    cells: Sequence[Cell],
+    folder: Path,
+    workers: int,
+    data: Path,
+    runner: Callable[[Cell, Path, Path], str] | None = None,
+) -> None:
+    """Run the missing cells in their order, in `workers` processes of one thread each; a line for each as it ends.
+
+    One thread per cell: on two cores two cells side by side take about half the time of one after the other with two
+    threads each, since a round's tensors are too small to share.
+    """
+    missing = [cell for cell in cells if not cell.path(folder).is_file()]
+    print(f"{len(cells) - len(missing)} of {len(cells)} cells are done, {len(missing)} to run", flush=True)
+    if not missing:
+        return
+    for name in {str(cell.settings.get("data.name", "digits")) for cell in missing} - {"toy"}:
+        fetch(name, data)
+    start = time.monotonic()
+    # Forked children would inherit torch's threads and locks.
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread) as pool:
+        futures = {pool.submit(runner or run, cell, folder, data): cell for cell in missing}
+        for done, future in enumerate(as_completed(futures), 1):
+            line = future.result()
+            spent = time.monotonic() - start
+            left = spent / done * (len(missing) - done)
+            print(f"[{done}/{len(missing)}, about {left / 60:.0f} min left] {line}", flush=True)
+
+
+def fetch(name: str, data: Path) -> None:
+    """The data set in canonical form, once for all cells."""
+    from pipeline.data.datasets import prepare
+
+    if not (data / name).is_dir():
+        print(prepare(name, data / name), flush=True)
+
+
+def _one_thread() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+
+
+def run(cell: Cell, folder: Path, data: Path) -> str:
+    """Run one cell to its file, going on from where it was interrupted; returns a line on what came out."""
+    import torch
+
+    from pipeline.data.catalog import TOY, resolve
+    from pipeline.data.datasets import load
+    from pipeline.data.partition import make_partition
+    from pipeline.params import Params
+    from pipeline.params.spec import override
+    from pipeline.training.module import NotFinite
+    from pipeline.training.resume import ResumeFolder
+    from pipeline.training.run import run_fingerprint, train
+    from pipeline.training.setup import build_problem, build_toy, device_for
+    from pipeline.training.tasks import image_task, toy_task
+
+    params = resolve(override(Params(), cell.settings))
+    if params.data.name == TOY:
+        task = toy_task(build_toy(params))
+    else:
+        raw = load(data / params.data.name)
+        partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
+        problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
+        task = image_task(problem, raw.hash, partition.hash)
+    content: Result = {"cell": dataclasses.asdict(cell), "machine": machine(str(task.device))}
+    start = time.monotonic()
+    try:
+        with ResumeFolder(folder.parent / ".resume", run_fingerprint(params, task)) as resume:
+            module, history = train(params, task, resume, progress=False)
+            history.export(resume.path / "out")
+            content |= _outcome(task, module.state.variables, resume.path / "out")
+            resume.discard()
+    except NotFinite as error:
+        content["failed"] = str(error).split(" Fix:")[0]
+    content["machine"]["seconds"] = round(time.monotonic() - start, 1)
+    if task.device.type == "cuda":
+        content["machine"]["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
+    path = cell.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(partial, path)
+    what = content.get("failed") or ", ".join(f"{k} {v:.4g}" for k, v in content["outcome"].items() if _scalar(v))
+    return f"{cell.name}: {what}"
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, float)
+
+
+def _outcome(task: Any, variables: dict[str, Any], out: Path) -> Result:
+    """Final figures, mean weights of the last rounds, costs, and the curve at evaluations."""
+    import csv
+
+    import numpy as np
+
+    from pipeline.problems.client_weighting import ClientWeighting
+    from pipeline.training import evaluation
+
+    with (out / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    evaluated = [row for row in rows if row["validation_loss"]]
+    columns = ["round", *task.measures]
+    with np.load(out / "client_weights_history.npz") as saved:
+        weights = saved["weights"].astype(float)
+    curve: dict[str, list[float]] = {
+        name: [float(row[name]) if row[name] else float("nan") for row in evaluated] for name in columns
+    }
+    outcome: dict[str, Any] = {name: values[-1] for name, values in curve.items() if name != "round"}
+    if len(weights):
+        last = weights[-TAIL:].mean(0)
+        outcome["weights"] = [round(value, 7) for value in last.tolist()]
+        curve["clean_weight"] = [float(weights[int(r), task.clean].sum()) for r in curve["round"]]
+    if isinstance(task.problem, ClientWeighting):
+        found = evaluation.outcome(task.problem.model, task.problem.data, variables)
+        outcome |= {"test_loss": found.test.loss, "selection_accuracy": found.selection_accuracy}
+        outcome |= evaluation.weight_quality(
+            np.array(outcome.get("weights", found.weights)), task.problem.oracle_weights.cpu().numpy(), task.clean
+        )
+    costs = ("communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
+    return {
+        "outcome": outcome,
+        "kinds": task.kinds,
+        "costs": {name: int(float(rows[-1][name])) for name in costs} | {"seconds": float(rows[-1]["seconds"])},
+        "curve": curve,
+    }
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Where and when, and with which code."""
+    import torch
+
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else _processor(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "commit": commit.stdout.strip() or "unknown",
+    }
+
+
+def _processor() -> str:
+    """The processor's name as the kernel has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def selected(cells: Iterable[Cell], pattern: str) -> list[Cell]:
+    """The cells whose name contains the pattern."""
+    return [cell for cell in cells if pattern in cell.name]
+
+
+def workers(asked: int | None) -> int:
+    """One process per core, or one for a GPU."""
+    import torch
+
+    if asked:
+        return asked
+    return 1 if torch.cuda.is_available() else max(1, len(os.sched_getaffinity(0)))
+
+
+if __name__ == "__main__":
+    sys.exit("this module has no command line; see the experiments' own: python -m experiments.primal_dual_weighting")

@@ -1,0 +1,78 @@
+"""The commands of dvc.yaml and of `make paper`:
+
+    python -m experiments.primal_dual_weighting search|table|fashion|toy|page quick|full [--only TEXT] [--workers N]
+    python -m experiments.primal_dual_weighting plan quick|full        what would be run, and for how long
+
+On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and run `page`.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.cells import ROOT, Cell, read, run_all, selected, workers
+from experiments.primal_dual_weighting.grid import HERE, Plan, search_cells, table_cells
+from experiments.primal_dual_weighting.toy import run_toy, toy_cells
+from experiments.primal_dual_weighting.winners import choose
+
+CELLS, DATA = HERE / "cells", HERE / "data"
+SECONDS = {"digits": 0.07, "mnist": 0.28, "fashion-mnist": 0.28}
+"""Of a round with everybody active on one core of an AMD EPYC, mean over the methods: for the announcement."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.primal_dual_weighting")
+    parser.add_argument("what", choices=["search", "table", "fashion", "toy", "page", "plan"])
+    parser.add_argument("profile", choices=["quick", "full"])
+    parser.add_argument("--only", default="", help="run only the cells whose name contains this")
+    parser.add_argument("--workers", type=int, help="processes; default: one per core, or one for a GPU")
+    arguments = parser.parse_args()
+    plan = Plan.load(arguments.profile)
+    if arguments.what == "page":
+        from experiments.primal_dual_weighting.page import PAGES, write_page
+        from experiments.tracking import publish
+
+        pages = PAGES / plan.profile
+        print(write_page(plan, choose(plan, CELLS), CELLS, pages))
+        cells = [cell for what in ("search", "table", "fashion") for cell in cells_of(plan, what)]
+        publish(cells, CELLS, pages, f"primal_dual_weighting {plan.profile}", ROOT)
+        return
+    if arguments.what == "plan":
+        announce(plan)
+        return
+    cells = selected(cells_of(plan, arguments.what), arguments.only)
+    run_all(cells, CELLS, workers(arguments.workers), DATA, run_toy if arguments.what == "toy" else None)
+
+
+def cells_of(plan: Plan, what: str) -> list[Cell]:
+    """The cells of one part; tables take the search's winners."""
+    if what == "search":
+        return search_cells(plan)
+    if what == "toy":
+        return toy_cells(plan)
+    return table_cells(plan, what, choose(plan, CELLS)) if what in plan.sizes else []
+
+
+def announce(plan: Plan) -> None:
+    """How many cells wait, and about how long they take on this machine."""
+    total = 0.0
+    for what in ("search", "table", "fashion", "toy"):
+        cells = cells_of(plan, what)
+        waiting = [cell for cell in cells if read(cell, CELLS) is None]
+        seconds = sum(estimate(cell) for cell in waiting) * (plan.sizes["toy"]["repetitions"] if what == "toy" else 1)
+        total += seconds
+        if cells:
+            print(f"{what}: {len(waiting)} of {len(cells)} cells to run, about {seconds / 60:.0f} core-minutes")
+    print(f"about {total / 60 / workers(None):.0f} minutes with {workers(None)} processes (on a GPU far less)")
+
+
+def estimate(cell: Cell) -> float:
+    """Seconds on one core."""
+    data, rounds = cell.settings["data.name"], cell.settings["train.rounds"]
+    if data == "toy":
+        return rounds * (0.05 if "exact" in cell.row else 0.006 * int(cell.row.split("K=")[1]))
+    return rounds * SECONDS[data] * (0.3 + 0.7 * cell.participation)
+
+
+if __name__ == "__main__":
+    main()

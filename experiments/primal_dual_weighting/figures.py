@@ -1,0 +1,97 @@
+"""The paper's figures, from the cells' files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.cells import Cell, read
+from experiments.primal_dual_weighting.grid import ROWS
+from experiments.primal_dual_weighting.toy import METHODS, SETTINGS
+from pipeline.tracking.figures import canvas_style, new_figure, save
+
+COLOURS = {
+    "primal_dual": "#0072B2",
+    "primal_dual, as printed": "#56B4E9",
+    "rfho": "#009E73",
+    "fednest": "#E69F00",
+    "sustain": "#D55E00",
+    "afl": "#8C6D1F",
+    "average": "#999999",
+    "validation_only": "#CC79A7",
+    "oracle_weights": "#222222",
+    "exact_gradient": "#222222",
+}
+
+
+def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
+    """Figures 3 and 4: test accuracy over rounds, a panel per participation, mean over the seeds that were run. None
+    without any."""
+    participations = sorted({cell.participation for cell in cells if cell.path(folder).is_file()}, reverse=True)
+    if not participations:
+        return None
+    with canvas_style():
+        figure = new_figure(4.6 * len(participations) + 1.6, 4.4)
+        panels = figure.subplots(1, len(participations), sharey=True, squeeze=False)[0]
+        figure.suptitle(title, x=0.02, ha="left", fontsize=14, fontweight="bold")
+        tops = []
+        for panel, participation in zip(panels, participations, strict=True):
+            for row in ROWS:
+                own = [c for c in cells if (c.row, c.participation) == (row, participation)]
+                curves = [found["curve"] for c in own if (found := read(c, folder)) and "curve" in found]
+                if not curves:
+                    continue
+                mean = 100 * np.mean([curve["test_accuracy"] for curve in curves], axis=0)
+                dashed = row in ("oracle_weights", "average", "validation_only", "afl")
+                style = {"lw": 2.6 if row == "primal_dual" else 1.5, "ls": "--" if dashed else "-"}
+                order = 5 if row == "primal_dual" else 3
+                panel.plot(curves[0]["round"], mean, color=COLOURS[row], label=row, zorder=order, **style)
+                tops.append(float(mean.max()))
+            panel.set(xlabel="round", title=f"participation {participation:g}")
+        best = max(tops)
+        panels[0].set(ylabel="test accuracy %", ylim=(max(0.0, best - 14), best + 0.7))
+        handles, labels = max((p.get_legend_handles_labels() for p in panels), key=lambda pair: len(pair[0]))
+        figure.legend(handles, labels, loc="outside right center", fontsize=9)
+    return figure
+
+
+def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
+    """Figures 1 and 2: value above, stationarity below, a column per setting and K. Bands: 0.1 standard error of the
+    value, 0.5 of the stationarity, as in the paper. None without any run."""
+    inner = sorted({int(cell.row.split("K=")[1]) for cell in cells})
+    columns = [(setting, K) for setting in SETTINGS for K in inner]
+    drawn = False
+    with canvas_style():
+        figure = new_figure(3.1 * len(columns) + 1.4, 6.4)
+        axes = figure.subplots(2, len(columns), squeeze=False, sharex=True)
+        for j, (setting, K) in enumerate(columns):
+            for method in METHODS:
+                own = [c for c in cells if f"/{setting}-" in c.table and c.row == f"{method} K={K}"]
+                found = read(own[0], folder) if own else None
+                if found is None:
+                    continue
+                drawn = True
+                for panel, name, share in zip(axes[:, j], ("upper_value", "stationarity"), (0.1, 0.5), strict=True):
+                    values = np.array(found[name], dtype=float)
+                    mean, error = values.mean(0), values.std(0) / np.sqrt(len(values)) * share
+                    panel.plot(found["round"], mean, color=COLOURS[method], lw=1.7, label=method)
+                    panel.fill_between(
+                        found["round"], mean - error, mean + error, color=COLOURS[method], alpha=0.2, lw=0
+                    )
+            axes[0, j].set_title(f"{setting}, K = {K}", fontsize=11)
+            axes[1, j].set(xlabel="round", yscale="log")
+        axes[0, 0].set_ylabel("f_0(w*(x))")
+        axes[1, 0].set_ylabel("stationarity")
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", fontsize=9)
+    return figure if drawn else None
+
+
+def save_if_any(figure: Figure | None, path: Path) -> bool:
+    """As PNG; False if there is nothing to draw."""
+    if figure is not None:
+        save(figure, path)
+    return figure is not None

@@ -1,0 +1,97 @@
+"""One page per profile: tables and figures, with where and when they were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.cells import Cell, read
+from experiments.primal_dual_weighting import figures, tables
+from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, table_cells
+from experiments.primal_dual_weighting.toy import toy_cells
+from experiments.primal_dual_weighting.winners import trials
+
+TITLES = {"table": "Table 1 and Figure 3", "fashion": "Figure 4", "toy": "Figures 1 and 2: the toy laboratory"}
+
+
+def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
+    """out/README.md with its figures and CSV files."""
+    out.mkdir(parents=True, exist_ok=True)
+    command = "make paper" if plan.profile == "full" else "make paper-quick"
+    parts = [
+        f"# Client weighting: the lead paper's experiments, {plan.profile}",
+        f"Made by `{command}` ([what it consists of](../../params.yaml)). Accuracies are on the test set, weights are"
+        " means over the last 100 rounds. `primal_dual` is the library's default with searched steps;"
+        " `primal_dual, as printed` is the paper's listing: constant steps, absent clients scaled by N/n, no damping.",
+    ]
+    for table in ("table", "fashion"):
+        if table in plan.sizes:
+            parts += _accuracy_section(plan, table, winners, folder, out)
+    parts += _toy_section(plan, folder, out)
+    size = plan.sizes["search"]
+    parts += [
+        "## Step sizes",
+        f"Chosen by accuracy on the selection set, which no method sees: {size['data']}, {size['rounds']} rounds,"
+        f" participation 1, seed {size['seed']}; the same number of trials for every method.",
+        tables.plan_table(plan, trials(plan, folder), winners),
+    ]
+    path = out / "README.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    (out / "winners.json").write_text(json.dumps(winners, indent=2) + "\n")
+    return path
+
+
+def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, out: Path) -> list[str]:
+    size, cells = plan.sizes[table], table_cells(plan, table, winners)
+    published = size["data"] == "mnist" and size["rounds"] == 2000
+    rows = tables.summarise(cells, folder, published)
+    tables.write_csv(rows, out / f"{table}.csv")
+    parts = [
+        f"## {TITLES[table]}: {size['data']}, {size['rounds']} rounds",
+        tables.markdown(rows, published),
+        provenance(cells, folder),
+    ]
+    drawn = figures.accuracy(cells, folder, f"Test accuracy on {size['data']}")
+    if figures.save_if_any(drawn, out / f"{table}.png"):
+        parts.insert(2, f"![Test accuracy over rounds]({table}.png)")
+    return parts
+
+
+def _toy_section(plan: Plan, folder: Path, out: Path) -> list[str]:
+    cells, size = toy_cells(plan), plan.sizes["toy"]
+    parts = [
+        f"## {TITLES['toy']}",
+        f"15 clients, {size['repetitions']} repetitions, {size['rounds']} rounds, one setting of the step sizes for all"
+        " methods (they estimate the same derivative); bands as in the paper: 0.1 standard error of the value, 0.5 of"
+        " the stationarity.",
+    ]
+    if figures.save_if_any(figures.toy(cells, folder), out / "toy.png"):
+        parts.append("![Value and stationarity over rounds](toy.png)")
+    lines = [
+        "| K | method | rounds to a tenth of the start (median) | repetitions within twice exact_gradient's |",
+        "|--|--|--|--|",
+    ]
+    for row in tables.toy_claim(cells, folder):
+        within = "" if row["within_twice"] is None else f"{100 * row['within_twice']:.0f} %"
+        rounds = "never" if row["median_rounds"] == float("inf") else f"{row['median_rounds']:g}"
+        lines.append(f"| {row['K']} | {row['method']} | {rounds} | {within} |")
+    return [*parts, "Deterministic setting:\n\n" + "\n".join(lines), provenance(cells, folder)]
+
+
+def provenance(cells: Sequence[Cell], folder: Path) -> str:
+    """Which machines, when, with which code, and how long."""
+    machines = [found["machine"] for cell in cells if (found := read(cell, folder))]
+    if not machines:
+        return "*No cell of this part has been run yet.*"
+    names = ", ".join(sorted({m["device"] for m in machines}))
+    dates = sorted({m["date"] for m in machines})
+    minutes = sum(m["seconds"] for m in machines) / 60
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return (
+        f"*{len(machines)} of {len(cells)} cells, {names}, one thread per cell, {when},"
+        f" {minutes:.0f} minutes of computing in all.*"
+    )
+
+
+PAGES = HERE / "pages"

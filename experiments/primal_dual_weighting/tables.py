@@ -1,0 +1,135 @@
+"""The table of the paper: published numbers, ours, and the difference."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.cells import Cell, Result, read
+from experiments.primal_dual_weighting.grid import HERE, ROWS, Plan
+
+Row = dict[str, Any]
+
+
+def summarise(cells: Sequence[Cell], folder: Path, published: bool) -> list[Row]:
+    """One row per participation and method: means over the seeds that were run. published: put the paper's beside."""
+    paper = _published() if published else {}
+    rows = []
+    for participation in sorted({cell.participation for cell in cells}, reverse=True):
+        for name in ROWS:
+            own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
+            if own:
+                found = [result for cell in own if (result := read(cell, folder)) is not None]
+                rows.append(_row(name, participation, len(own), found, paper.get((name, participation), {})))
+    return rows
+
+
+def _row(name: str, participation: float, planned: int, found: list[Result], paper: dict[str, str]) -> Row:
+    """A row of the table; a figure without runs is None. Accuracies in per cent."""
+    ended = [result["outcome"] for result in found if "outcome" in result]
+    row: Row = {
+        "participation": participation,
+        "row": name,
+        "runs": f"{len(ended)} of {planned}",
+        "diverged": len(found) - len(ended),
+        "accuracy": None,
+        "standard_deviation": None,
+        "published": float(paper["accuracy"]) if paper else None,
+        "published_sd": float(paper["accuracy_sd"]) if paper else None,
+        "difference": None,
+        "weights": None,
+        "noise": None,
+        "largest_noise": None,
+    }
+    if not ended:
+        return row
+    accuracies = 100 * np.array([outcome["test_accuracy"] for outcome in ended])
+    row["accuracy"] = float(accuracies.mean())
+    row["standard_deviation"] = float(accuracies.std(ddof=1)) if len(ended) > 1 else None
+    if paper:
+        row["difference"] = row["accuracy"] - row["published"]
+    weights = [np.array(outcome["weights"]) for outcome in ended if "weights" in outcome]
+    if weights and name != "validation_only":
+        clean = np.array([kind == "clean" for kind in next(r["kinds"] for r in found if "outcome" in r)])
+        row["weights"] = [float(value) for value in np.mean(weights, axis=0)[clean]]
+        if (~clean).any():
+            row["noise"] = float(np.mean(weights, axis=0)[~clean].mean())
+            row["largest_noise"] = float(max(w[~clean].max() for w in weights))
+    return row
+
+
+def _published() -> dict[tuple[str, float], dict[str, str]]:
+    with (HERE / "published.csv").open(newline="") as file:
+        return {(row["row"], float(row["participation"])): row for row in csv.DictReader(file)}
+
+
+def markdown(rows: Iterable[Row], published: bool) -> str:
+    """The table for the page."""
+    head = ["participation", "method", "runs", "accuracy %"]
+    head += ["published %", "difference"] if published else []
+    head += ["weights of the clean clients", "noise client, mean", "largest"]
+    lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
+    for row in rows:
+        cells = [f"{row['participation']:g}", row["row"], row["runs"], _accuracy(row)]
+        if published:
+            paper = row["published"]
+            cells.append("" if paper is None else f"{paper:.2f} ± {row['published_sd']:.2f}")
+            cells.append("" if row["difference"] is None else f"{row['difference']:+.2f}")
+        weights = row["weights"]
+        cells.append("" if weights is None else " ".join(f"{value:.3f}" for value in weights))
+        cells += ["" if row[name] is None else f"{row[name]:.1e}" for name in ("noise", "largest_noise")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _accuracy(row: Row) -> str:
+    if row["accuracy"] is None:
+        return "diverged" if row["diverged"] else "not run"
+    spread = row["standard_deviation"]
+    text = f"{row['accuracy']:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+    return text + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Every figure of the table, unrounded."""
+    flat = [row | {"weights": " ".join(f"{w:.6f}" for w in row["weights"] or [])} for row in rows]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+
+
+def first_below(curve: Sequence[float], rounds: Sequence[int], share: float = 0.1) -> float:
+    """The first round at which a curve is at most that share of its start; infinite if never."""
+    return next((float(r) for r, v in zip(rounds, curve, strict=True) if v <= share * curve[0]), float("inf"))
+
+
+def toy_claim(cells: Sequence[Cell], folder: Path) -> list[Row]:
+    """Deterministic setting, per K and method: rounds until the stationarity is a tenth of its start, against the exact
+    gradient's, repetition by repetition."""
+    found = {cell.row: result for cell in cells if "deterministic" in cell.table and (result := read(cell, folder))}
+    rows = []
+    for row, result in found.items():
+        method, K = row.split(" K=")
+        exact = found.get(f"exact_gradient K={K}")
+        times = np.array([first_below(curve, result["round"]) for curve in result["stationarity"]])
+        reference = np.array([first_below(c, exact["round"]) for c in exact["stationarity"]]) if exact else times
+        within = float(np.mean(times <= 2 * reference)) if exact else None
+        rows.append({"K": int(K), "method": method, "median_rounds": float(np.median(times)), "within_twice": within})
+    return sorted(rows, key=lambda row: (row["K"], row["median_rounds"]))
+
+
+def plan_table(plan: Plan, trials: Sequence[Row], winners: dict[str, dict[str, float]]) -> str:
+    """The grid of step sizes with its winners marked."""
+    lines = ["| method | eta_w | eta_x | selection accuracy % | |", "|--|--|--|--|--|"]
+    for trial in trials:
+        score = trial["selection_accuracy"]
+        won = {name: trial[name] for name in plan.grids[trial["method"]]} == winners.get(trial["method"])
+        shown = trial["state"] if score is None else f"{100 * score:.1f}"
+        cells = [trial["method"], f"{trial['eta_w']:g}", f"{trial['eta_x']:g}", shown, "**chosen**" if won else ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

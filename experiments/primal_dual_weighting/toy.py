@@ -1,0 +1,99 @@
+"""Figures 1 and 2: repetitions of the toy problem, deterministic and noisy, for K inner steps.
+
+All methods estimate the same derivative, so all get the same steps (the specification's trial: Gamma 2, eta_w 0.03,
+eta_lambda 0.1, eta_x 0.01, constant); eta_h = eta_w. One cell holds all repetitions of a method, a K and a setting. The
+loop is the bare one, without Lightning: a round takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments.cells import Cell, machine
+from experiments.primal_dual_weighting.grid import Plan
+
+METHODS = ("exact_gradient", "primal_dual", "rfho", "fednest", "sustain")
+SETTINGS = {"deterministic": (1.0, 0.0), "noisy": (0.5, 0.5)}
+"""Participation and noise level."""
+
+
+def toy_cells(plan: Plan) -> list[Cell]:
+    """One per setting, K and method."""
+    size = plan.sizes["toy"]
+    cells = []
+    for (name, (participation, noise)), K, method in itertools.product(SETTINGS.items(), size["inner_steps"], METHODS):
+        settings = {
+            "data.name": "toy",
+            "federation.participation": participation,
+            "problems.toy.noise": noise,
+            "algorithm": method,
+            "train.rounds": size["rounds"],
+            "train.eval_every": size["eval_every"],
+            f"algorithms.{method}.schedule": "constant",
+            f"algorithms.{method}.estimator": "paper",
+            f"algorithms.{method}.eta_w": 0.03,
+            f"algorithms.{method}.eta_x": 0.01,
+        }
+        if method == "primal_dual":
+            prefix = "algorithms.primal_dual."
+            settings |= {f"{prefix}gamma": 2.0, f"{prefix}eta_lambda": 0.1, f"{prefix}dual_damping": 0.0}
+            settings |= {f"{prefix}dual_radius": 1000.0}
+        if method in ("fednest", "sustain"):
+            settings[f"algorithms.{method}.eta_h"] = 0.03
+        settings[f"algorithms.{method}.{'series_products' if method == 'sustain' else 'inner_steps'}"] = K
+        cells.append(Cell(f"{plan.profile}-toy/{name}-{size['repetitions']}", f"{method} K={K}", settings))
+    return cells
+
+
+def run_toy(cell: Cell, folder: Path, data: Path) -> str:
+    """All repetitions of a cell: f_0(w*(x)) and the stationarity at every evaluation, [repetitions, evaluations]."""
+    import torch
+
+    from pipeline.algorithms import ALGORITHMS, Federation, Turn
+    from pipeline.oracles import FusedOracle
+    from pipeline.params import Params
+    from pipeline.params.spec import override
+    from pipeline.problems.toy import Toy
+
+    repetitions = int(cell.table.rsplit("-", 1)[1])
+    params = override(Params(), cell.settings)
+    algorithm, hyper = ALGORITHMS[params.algorithm], getattr(params.algorithms, params.algorithm)
+    sizes, train = algorithm.step_sizes(hyper), params.train
+    federation = Federation("bernoulli", params.federation.participation, 1)
+    start = time.monotonic()
+    curves: dict[str, list[list[float]]] = {"upper_value": [], "stationarity": []}
+    for seed in range(repetitions):
+        problem = Toy.generate(params.problems.toy.clients, seed, params.problems.toy.noise)
+        turn = Turn(FusedOracle(problem), hyper, federation, seed)
+        state = algorithm.init(turn)
+        rows = [problem.measure(state.variables)]
+        for t in range(1, train.rounds + 1):
+            for k in range(1, algorithm.inner_steps(hyper) + 1):
+                now = dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes)
+                for name, direction in algorithm.step(state, now).directions.items():
+                    value = state.variables[name] - sizes[name] * direction
+                    project = algorithm.projections.get(name)
+                    state.variables[name] = project(value, hyper) if project else value
+            if t % train.eval_every == 0:
+                finite = all(bool(torch.isfinite(v).all()) for v in state.variables.values())
+                rows.append(problem.measure(state.variables) if finite else dict.fromkeys(curves, float("inf")))
+                if not finite:
+                    rows += rows[-1:] * (train.rounds // train.eval_every + 1 - len(rows))
+                    break
+        for name, values in curves.items():
+            values.append([row[name] for row in rows])
+    rounds = list(range(0, train.rounds + 1, train.eval_every))
+    content: dict[str, Any] = {"cell": dataclasses.asdict(cell), "machine": machine("cpu"), "round": rounds, **curves}
+    content["machine"]["seconds"] = round(time.monotonic() - start, 1)
+    path = cell.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content) + "\n")
+    os.replace(partial, path)
+    return f"{cell.name}: stationarity {sum(c[-1] for c in curves['stationarity']) / repetitions:.2g}"
