@@ -161,19 +161,19 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
 
     params = resolve(override(Params(), cell.settings))
     if params.data.name == TOY:
-        task = toy_task(build_toy(params))
+        task, quality = toy_task(build_toy(params)), []
     else:
         raw = load(data / params.data.name)
         partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
         problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
-        task = image_task(problem, raw.hash, partition.hash)
+        task, quality = image_task(problem, raw.hash, partition.hash), partition.quality
     content: Result = {"cell": dataclasses.asdict(cell), "machine": machine(str(task.device))}
     start = time.monotonic()
     try:
         with ResumeFolder(folder.parent / ".resume", run_fingerprint(params, task)) as resume:
             module, history = train(params, task, resume, progress=False)
             history.export(resume.path / "out")
-            content |= _outcome(task, module.state.variables, resume.path / "out")
+            content |= _outcome(task, quality, module.state.variables, resume.path / "out")
             resume.discard()
     except NotFinite as error:
         content["failed"] = str(error).split(" Fix:")[0]
@@ -193,7 +193,7 @@ def _scalar(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def _outcome(task: Any, variables: dict[str, Any], out: Path) -> Result:
+def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Path) -> Result:
     """Final figures, mean weights of the last rounds, costs, and the curve at evaluations."""
     import csv
 
@@ -219,9 +219,9 @@ def _outcome(task: Any, variables: dict[str, Any], out: Path) -> Result:
     if isinstance(task.problem, ClientWeighting):
         found = evaluation.outcome(task.problem.model, task.problem.data, variables)
         outcome |= {"test_loss": found.test.loss, "selection_accuracy": found.selection_accuracy}
-        outcome |= evaluation.weight_quality(
-            np.array(outcome.get("weights", found.weights)), task.problem.oracle_weights.cpu().numpy(), task.clean
-        )
+        weights = np.array(outcome.get("weights", found.weights))
+        outcome |= evaluation.weight_quality(weights, task.problem.oracle_weights.cpu().numpy(), task.clean)
+        outcome |= evaluation.detection(weights, task.kinds, quality)
     costs = ("communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
     return {
         "outcome": outcome,

@@ -55,7 +55,12 @@ def resolve(params: Params) -> Params:
         lead = replace(lead, noise_samples=info.noise_samples)
     if duplicates.groups == "auto":
         duplicates = replace(duplicates, groups=groups)
-    part = replace(part, lead=lead, duplicates=duplicates)
+    mixed = part.mixed
+    if mixed.groups == "auto":
+        mixed = replace(mixed, groups=groups)
+    if mixed.bad_samples == "auto":
+        mixed = replace(mixed, bad_samples=info.noise_samples)
+    part = replace(part, lead=lead, duplicates=duplicates, mixed=mixed)
     if part.validation_per_label == "auto":
         part = replace(part, validation_per_label=info.validation_per_label)
     if part.selection_per_label == "auto":

@@ -11,6 +11,7 @@ from torch import Tensor
 from pipeline.data.datasets import RawDataset
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
+from pipeline.seeds import numpy_generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class FederatedData:
     | selection_images, _labels | the server's selection set | uint8 [V_s, C, H, W], int64 [V_s] |
     | test_images, _labels | the test set | uint8 [T, C, H, W], int64 [T] |
     | kinds, oracle_weights | of each client | N, dtype [N] |
+    | pixel_orders | each client's order of pixels; None if nobody's is shuffled | int64 [N, HW] |
     """
 
     images: Tensor = field(repr=False)
@@ -42,6 +44,7 @@ class FederatedData:
     classes: int
     kinds: list[str]
     oracle_weights: Tensor
+    pixel_orders: Tensor | None = field(default=None, repr=False)
 
     @classmethod
     def build(
@@ -81,6 +84,7 @@ class FederatedData:
             classes=raw.classes,
             kinds=list(partition.kinds),
             oracle_weights=tensor(partition.oracle_weights()).to(dtype),
+            pixel_orders=_pixel_orders(partition, raw.train_images[0, 0].size, device),
         )
 
     @property
@@ -108,6 +112,9 @@ class FederatedData:
         """
         flat = (self.starts[clients][:, None] + positions).flatten()
         X = self.images.index_select(0, self.indices.index_select(0, flat))
+        if self.pixel_orders is not None:
+            order = self.pixel_orders[clients][:, None, None, :].expand(-1, positions.shape[1], X.shape[1], -1)
+            X = X.view(*positions.shape, X.shape[1], -1).gather(3, order).view(X.shape)
         return self.scaled(X).view(*positions.shape, *X.shape[1:]), self.labels[flat].view(positions.shape)
 
     def validation_batch(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -115,6 +122,17 @@ class FederatedData:
         if positions is None:
             return self.validation_images, self.validation_labels
         return self.validation_images[positions], self.validation_labels[positions]
+
+
+def _pixel_orders(partition: Partition, pixels: int, device: torch.device) -> Tensor | None:
+    """One random order per shuffled client, the same for all its images and channels; None if nobody is shuffled."""
+    if "shuffled" not in partition.kinds:
+        return None
+    orders = np.tile(np.arange(pixels), (partition.clients, 1))
+    for i, kind in enumerate(partition.kinds):
+        if kind == "shuffled":
+            orders[i] = numpy_generator(partition.seed, "pixels", i).permutation(pixels)
+    return torch.tensor(orders, device=device)
 
 
 def scale(images: Tensor, dtype: torch.dtype) -> Tensor:

@@ -47,6 +47,7 @@ class Partition:
     | indices, labels | training parts, client after client | [S] int64 |
     | offsets | client i's part is offsets[i] to offsets[i+1] | [N+1] int64 |
     | validation_* | the clients' own validation parts, likewise | [S_v], [S_v], [N+1] int64 |
+    | quality | share of the training part that is as it should be: label true, pixels in order | N in [0, 1] |
     | server_validation, server_selection | the server's sets, true labels | [V], [V_s] int64 |
     """
 
@@ -57,6 +58,7 @@ class Partition:
     settings: dict[str, Any]
     kinds: list[str]
     client_labels: list[list[int]]
+    quality: list[float]
     indices: np.ndarray = field(repr=False)
     labels: np.ndarray = field(repr=False)
     offsets: np.ndarray = field(repr=False)
@@ -119,7 +121,17 @@ class Partition:
         path = Path(path)
         about = {
             name: getattr(self, name)
-            for name in ("dataset", "classes", "scheme", "seed", "settings", "kinds", "client_labels", "hash")
+            for name in (
+                "dataset",
+                "classes",
+                "scheme",
+                "seed",
+                "settings",
+                "kinds",
+                "client_labels",
+                "quality",
+                "hash",
+            )
         }
         arrays = {name: np.asarray(getattr(self, name), dtype="<i8") for name in ARRAYS}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,6 +194,7 @@ def make_partition(
         },
         kinds=[share.kind for share in shares],
         client_labels=[share.client_labels for share in shares],
+        quality=[_quality(share, labels) for share in shares],
         **_flat("", shares, [~chosen for chosen in in_validation]),
         **_flat("validation_", shares, in_validation),
         server_validation=validation,
@@ -231,6 +244,10 @@ def _own_validation(share: Share, part: float, draw: Draw, client: int) -> np.nd
     chosen = np.zeros(len(images), dtype=bool)
     chosen[order[np.cumsum(copies[order]) <= target]] = True
     return chosen[which]
+
+
+def _quality(share: Share, true_labels: np.ndarray) -> float:
+    return 0.0 if share.kind == "shuffled" else float((share.labels == true_labels[share.indices]).mean())
 
 
 def _flat(prefix: str, shares: list[Share], masks: list[np.ndarray]) -> dict[str, np.ndarray]:

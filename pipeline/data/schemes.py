@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import not_allowed
-from pipeline.params.partitions import Dirichlet, Duplicates, Iid, LabelNoise, Lead, Quantity, Shards
+from pipeline.params.partitions import Dirichlet, Duplicates, Iid, LabelNoise, Lead, Mixed, Quantity, Shards
 
 Draw = Callable[..., np.random.Generator]
 
@@ -65,12 +65,58 @@ def lead(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Lead, 
             _at_most(len(indices)),
             "lower it, or take a larger data set",
         )
-    noisy = []
-    for client in range(len(clean), len(clean) + settings.noise_clients):
-        generator = draw("noise", client)
-        images = indices[generator.choice(len(indices), samples, replace=False)]
-        noisy.append(Share(images, generator.integers(0, classes, samples), "noisy", list(range(classes))))
-    return clean + noisy
+    clients = range(len(clean), len(clean) + settings.noise_clients)
+    return clean + [_noisy(indices, classes, samples, draw("noise", client)) for client in clients]
+
+
+def _noisy(indices: np.ndarray, classes: int, samples: int, generator: np.random.Generator) -> Share:
+    """Images of the whole pool without repeats, uniformly random labels."""
+    images = indices[generator.choice(len(indices), samples, replace=False)]
+    return Share(images, generator.integers(0, classes, samples), "noisy", list(range(classes)))
+
+
+def mixed(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Mixed, draw: Draw) -> list[Share]:
+    """The label groups, and bad clients of every kind, in this order: noisy, flipped, shuffled, duplicate, small.
+
+    The images of a bad client come from the whole pool, without repeats within itself; those of a duplicate are the
+    first clean client's. Shuffled pixels are the reader's work (`pipeline.data.federated`); the labels are true.
+    """
+    shares = _groups(indices, labels, classes, settings.groups, "partition.mixed.groups")
+    samples, source, key = settings.bad_samples, shares[0], "partition.mixed"
+    if isinstance(samples, str):
+        raise ValueError("bad_samples is still auto: resolve the settings first")
+    if not all(0.0 <= rate <= 1.0 for rate in settings.flip_rates):
+        raise not_allowed(
+            f"{key}.flip_rates", settings.flip_rates, "numbers in [0, 1]", f"{key}.flip_rates: [0.3, 0.6]"
+        )
+    for name, value in (("bad_samples", samples), ("small_samples", settings.small_samples)):
+        if value > len(indices):
+            raise not_allowed(f"{key}.{name}", value, _at_most(len(indices)), "lower it, or take a larger data set")
+
+    def drawn(kind: str, count: int, rate: float = 0.0) -> Share:
+        generator = draw("bad", len(shares))
+        rows = generator.choice(len(indices), count, replace=False)
+        held = _with_wrong(labels[rows], rate, classes, generator)
+        return Share(indices[rows], held, kind, np.unique(labels[rows]).tolist())
+
+    for _ in range(settings.noisy):
+        shares.append(_noisy(indices, classes, samples, draw("noise", len(shares))))
+    for rate in settings.flip_rates:
+        shares.append(drawn("flipped", samples, rate))
+    for _ in range(settings.shuffled):
+        shares.append(drawn("shuffled", samples))
+    shares += [Share(source.indices, source.labels, "duplicate", source.client_labels, copy_of=0)] * settings.duplicates
+    for _ in range(settings.small):
+        shares.append(drawn("small", settings.small_samples))
+    return shares
+
+
+def _with_wrong(labels: np.ndarray, rate: float, classes: int, generator: np.random.Generator) -> np.ndarray:
+    """A copy with round(rate n) labels turned into another one, uniformly among the others."""
+    held = labels.copy()
+    wrong = generator.choice(len(held), round(rate * len(held)), replace=False)
+    held[wrong] = (held[wrong] + generator.integers(1, classes, len(wrong))) % classes
+    return held
 
 
 def duplicates(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Duplicates, draw: Draw) -> list[Share]:
@@ -181,9 +227,7 @@ def label_noise(indices: np.ndarray, labels: np.ndarray, classes: int, settings:
     shares = []
     parts = _equal_parts(len(indices), len(rates), draw("iid"))
     for client, (rate, part) in enumerate(zip(rates, parts, strict=True)):
-        held, generator = labels[part].copy(), draw("label-noise", client)
-        wrong = generator.choice(len(held), round(rate * len(held)), replace=False)
-        held[wrong] = (held[wrong] + generator.integers(1, classes, len(wrong))) % classes
+        held = _with_wrong(labels[part], rate, classes, draw("label-noise", client))
         kind = "flipped" if rate else "clean"
         shares.append(Share(indices[part], held, kind, np.unique(labels[part]).tolist()))
     return shares
@@ -275,4 +319,5 @@ SCHEMES: dict[str, Callable[[np.ndarray, np.ndarray, int, Any, Draw], list[Share
     "quantity": quantity,
     "duplicates": duplicates,
     "label_noise": label_noise,
+    "mixed": mixed,
 }

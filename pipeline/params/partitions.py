@@ -75,6 +75,22 @@ class Duplicates(Section):
 
 
 @dataclass(frozen=True)
+class Mixed(Section):
+    """The label groups of `lead`, and one or more bad clients of every kind."""
+
+    groups: list[list[int]] | Auto = param("auto", "labels of each clean client, as in `lead`")
+    noisy: int = param(1, "clients with uniformly random labels", ge=0)
+    flip_rates: list[float] = param([0.3, 0.6], "a client for each rate: that share of its labels is wrong")
+    shuffled: int = param(1, "clients whose pixels are shuffled, by one order per client", ge=0)
+    duplicates: int = param(1, "exact copies of the first clean client", ge=0)
+    small: int = param(1, "clients with few samples, their labels right", ge=0)
+    bad_samples: PositiveInt | Auto = param(
+        "auto", "samples of each noisy, flipped and shuffled client; auto = 100 on digits, 5000 elsewhere"
+    )
+    small_samples: int = param(20, "samples of each small client", ge=1)
+
+
+@dataclass(frozen=True)
 class LabelNoise(Section):
     """Equal random parts; client i's labels are replaced, at its own rate, by another label at random."""
 

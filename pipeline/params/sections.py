@@ -30,7 +30,7 @@ class Data(Section):
 class Partition(Section):
     """Who holds what."""
 
-    scheme: Literal["lead", "iid", "shards", "dirichlet", "quantity", "duplicates", "label_noise"] = param(
+    scheme: Literal["lead", "iid", "shards", "dirichlet", "quantity", "duplicates", "label_noise", "mixed"] = param(
         "lead", "how training samples are dealt to clients; the section of that name holds its settings"
     )
     validation_per_label: PositiveInt | Auto = param(
@@ -50,6 +50,7 @@ class Partition(Section):
     quantity: partitions.Quantity = section(partitions.Quantity, "sizes from a power law")
     duplicates: partitions.Duplicates = section(partitions.Duplicates, "label groups and copies of one of them")
     label_noise: partitions.LabelNoise = section(partitions.LabelNoise, "wrong labels at a rate per client")
+    mixed: partitions.Mixed = section(partitions.Mixed, "label groups and bad clients of every kind")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
 from pipeline.tracking.record import Record, write_json
-from pipeline.training.evaluation import Outcome, weight_quality
+from pipeline.training.evaluation import Outcome, detection, weight_quality
 
 
 def write_report(outcome: Outcome, partition: Partition, record: Record, results: Path) -> str:
@@ -93,7 +93,8 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
         "selection_accuracy": outcome.selection_accuracy,
         "validation_loss": outcome.validation_loss,
     }
-    return facts | weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
+    facts |= weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
+    return facts | detection(outcome.weights, partition.kinds, partition.quality)
 
 
 def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: Record, results: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,3 +118,28 @@ def weight_quality(weights: np.ndarray, oracle: np.ndarray, clean: np.ndarray) -
         "max_noise_weight": float(weights[~clean].max(initial=0.0)),
         "weight_error": float(np.abs(weights - oracle).sum()),
     }
+
+
+def detection(weights: np.ndarray, kinds: Sequence[str], quality: Sequence[float]) -> dict[str, float]:
+    """How well weights tell good clients from bad ones; ties count half.
+
+    detection_auc: the chance that a clean client holds more than a bad one; detection_auc_<kind>: than one of that kind
+    (of several). quality_correlation: Spearman's rank correlation of weights and quality (share of right samples).
+    Figures that the clients do not allow (nobody bad, all equal) are left out.
+    """
+    from torchmetrics.functional import spearman_corrcoef
+    from torchmetrics.functional.classification import binary_auroc
+
+    held, clean = torch.as_tensor(weights, dtype=torch.float64), torch.tensor([kind == "clean" for kind in kinds])
+    bad = [kind for kind in dict.fromkeys(kinds) if kind != "clean"]
+    if not bad or not clean.any():
+        return {}
+    found = {"detection_auc": float(binary_auroc(held, clean.long()))}
+    if len(bad) > 1:
+        for kind in bad:
+            shown = clean | torch.tensor([k == kind for k in kinds])
+            found[f"detection_auc_{kind}"] = float(binary_auroc(held[shown], clean[shown].long()))
+    level = torch.tensor(quality, dtype=torch.float64)
+    if held.max() > held.min() and level.max() > level.min():
+        found["quality_correlation"] = float(spearman_corrcoef(held, level))
+    return found

@@ -47,6 +47,29 @@ def test_batches_equal_a_plain_look_up(raw, partition, dtype):
             assert y[a, b] == partition.labels[s]
 
 
+def test_a_shuffled_client_s_pixels_are_in_one_other_order(raw):
+    """The same order for every image and channel of that client; everybody else's pixels are where they were."""
+    labels = np.arange(200) % 4
+    images = np.random.default_rng(0).integers(0, 256, (200, 3, 5, 6)).astype(np.uint8)
+    raw = RawDataset("digits", 4, images, labels, images[:40], labels[:40])
+    mixed = partitions.Mixed([[0, 1], [2], [3]], bad_samples=20, small_samples=3)
+    settings = Settings("mixed", validation_per_label=3, selection_per_label=2, mixed=mixed)
+    partition = make_partition(labels, "digits", 4, settings, 0)
+    data = FederatedData.build(raw, partition, CPU, torch.float64)
+    shuffled = partition.kinds.index("shuffled")
+    X, _ = data.batch(torch.tensor([0, shuffled]), torch.tensor([[2, 0, 1], [4, 1, 4]]))
+    stored = [
+        [images[partition.indices[partition.offsets[i] + p]] for p in at]
+        for i, at in ((0, (2, 0, 1)), (shuffled, (4, 1, 4)))
+    ]
+    np.testing.assert_array_equal(X[0], np.stack(stored[0]) / 255)
+    flat, original = X[1].reshape(9, 30).numpy(), np.stack(stored[1]).reshape(9, 30) / 255
+    assert not np.array_equal(flat, original)
+    order = data.pixel_orders[shuffled].numpy()
+    assert sorted(order) == list(range(30))
+    np.testing.assert_array_equal(flat, original[:, order])
+
+
 def test_every_position_is_within_the_clients_own_part(raw, partition):
     data = FederatedData.build(raw, partition, CPU, torch.float64)
     for i in range(data.clients):

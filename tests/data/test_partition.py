@@ -19,6 +19,7 @@ SECTIONS = {
     "lead": partitions.Lead(groups=GROUPS, noise_samples=100),
     "duplicates": partitions.Duplicates(groups=GROUPS),
     "dirichlet": partitions.Dirichlet(concentration=1.0),
+    "mixed": partitions.Mixed(groups=GROUPS, bad_samples=100),
 }
 
 
@@ -98,6 +99,19 @@ def test_sorted_rows_bias_nothing(scheme):
         assert ordered.label_counts().std() < 1.5 * math.sqrt(9.4)  # hypergeometric: about 9.4 of each label
     within = ordered.server_validation[:4]  # of label 0: rows 0..99
     assert within.max() > 10  # not the first rows
+
+
+def test_mixed_has_one_bad_client_of_every_kind():
+    """Kinds in order; wrong labels exactly as many as the rate says; a copy is one; quality is the right share."""
+    p = make("mixed", noisy=1, flip_rates=[0.25, 0.6], bad_samples=40, small_samples=5)
+    assert p.kinds == ["clean"] * 3 + ["noisy", "flipped", "flipped", "shuffled", "duplicate", "small"]
+    assert p.sizes[3:].tolist() == [40, 40, 40, 40, p.sizes[0], 5]
+    wrong = [int((part_labels(p, i) != LABELS[part(p, i)]).sum()) for i in range(p.clients)]
+    assert wrong[:3] == [0, 0, 0]
+    assert wrong[4:] == [10, 24, 0, 0, 0]
+    assert np.array_equal(part(p, 7), part(p, 0))
+    assert p.quality == pytest.approx([1, 1, 1, 1 - wrong[3] / 40, 0.75, 0.4, 0.0, 1, 1])
+    assert p.oracle_weights()[3:].tolist() == [0.0] * 6
 
 
 def test_the_servers_sets_do_not_depend_on_the_scheme():
@@ -385,6 +399,7 @@ def test_the_hash_is_of_the_content_alone_and_stable():
         settings={},
         kinds=["clean"],
         client_labels=[[0, 1]],
+        quality=[1.0],
         indices=np.array([3, 4]),
         labels=np.array([0, 1]),
         offsets=np.array([0, 2]),

@@ -1,0 +1,29 @@
+"""How well weights tell good clients from bad: by hand."""
+
+import numpy as np
+import pytest
+
+from pipeline.training.evaluation import detection, weight_quality
+
+
+def test_detection_by_hand():
+    """Pairs (clean, bad): 0.4 beats 0.1, 0.3, 0.0; 0.2 beats 0.1 and 0.0 and loses to 0.3: 5 of 6."""
+    kinds = ["clean", "clean", "noisy", "flipped", "noisy"]
+    found = detection(np.array([0.4, 0.2, 0.1, 0.3, 0.0]), kinds, [1.0, 1.0, 0.1, 0.7, 0.0])
+    assert found["detection_auc"] == pytest.approx(5 / 6)
+    assert found["detection_auc_noisy"] == 1.0
+    assert found["detection_auc_flipped"] == 0.5
+    # ranks of the weights 5 3 2 4 1, of the quality 4.5 4.5 2 3 1: Pearson's correlation of these
+    a, b = np.array([5, 3, 2, 4, 1.0]), np.array([4.5, 4.5, 2, 3, 1])
+    assert found["quality_correlation"] == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-6)
+
+
+def test_equal_weights_tell_nothing():
+    found = detection(np.full(4, 0.25), ["clean", "clean", "noisy", "noisy"], [1.0, 1.0, 0.1, 0.1])
+    assert found == {"detection_auc": 0.5}
+    assert detection(np.array([0.5, 0.5]), ["clean", "clean"], [1.0, 1.0]) == {}
+
+
+def test_weight_quality_by_hand():
+    found = weight_quality(np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.4, 0.0]), np.array([True, True, False]))
+    assert found == pytest.approx({"clean_weight": 0.8, "max_noise_weight": 0.2, "weight_error": 0.4})
