@@ -1,6 +1,6 @@
 """The commands of dvc.yaml and of `make paper`:
 
-    python -m experiments.primal_dual_weighting search|table|fashion|toy|page quick|full [--only TEXT] [--workers N]
+    python -m experiments.primal_dual_weighting search|table|fashion|bad_clients|toy|page quick|full [--only TEXT]
     python -m experiments.primal_dual_weighting plan quick|full        what would be run, and for how long
 
 On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and run `page`.
@@ -15,6 +15,7 @@ from experiments.primal_dual_weighting.grid import HERE, Plan, search_cells, tab
 from experiments.primal_dual_weighting.toy import run_toy, toy_cells
 from experiments.primal_dual_weighting.winners import choose
 
+PARTS = ("search", "table", "fashion", "bad_clients", "toy")
 CELLS, DATA = HERE / "cells", HERE / "data"
 SECONDS = {"digits": 0.07, "mnist": 0.28, "fashion-mnist": 0.28}
 """Of a round with everybody active on one core of an AMD EPYC, mean over the methods: for the announcement."""
@@ -22,7 +23,7 @@ SECONDS = {"digits": 0.07, "mnist": 0.28, "fashion-mnist": 0.28}
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.primal_dual_weighting")
-    parser.add_argument("what", choices=["search", "table", "fashion", "toy", "page", "plan"])
+    parser.add_argument("what", choices=[*PARTS, "page", "plan"])
     parser.add_argument("profile", choices=["quick", "full"])
     parser.add_argument("--only", default="", help="run only the cells whose name contains this")
     parser.add_argument("--workers", type=int, help="processes; default: one per core, or one for a GPU")
@@ -34,7 +35,7 @@ def main() -> None:
 
         pages = PAGES / plan.profile
         print(write_page(plan, choose(plan, CELLS), CELLS, pages))
-        cells = [cell for what in ("search", "table", "fashion") for cell in cells_of(plan, what)]
+        cells = [cell for what in PARTS if what != "toy" for cell in cells_of(plan, what)]
         publish(cells, CELLS, pages, f"primal_dual_weighting {plan.profile}", ROOT)
         return
     if arguments.what == "plan":
@@ -56,7 +57,7 @@ def cells_of(plan: Plan, what: str) -> list[Cell]:
 def announce(plan: Plan) -> None:
     """How many cells wait, and about how long they take on this machine."""
     total = 0.0
-    for what in ("search", "table", "fashion", "toy"):
+    for what in PARTS:
         cells = cells_of(plan, what)
         waiting = [cell for cell in cells if read(cell, CELLS) is None]
         seconds = sum(estimate(cell) for cell in waiting) * (plan.sizes["toy"]["repetitions"] if what == "toy" else 1)

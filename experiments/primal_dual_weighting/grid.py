@@ -82,6 +82,7 @@ def _settings(size: dict[str, Any], participation: float, seed: int, method: str
         "train.rounds": size["rounds"],
         "train.eval_every": size.get("eval_every", size["rounds"]),
         "train.checkpoint_every": 100,
+        "partition.scheme": size.get("scheme", "lead"),
     }
 
 

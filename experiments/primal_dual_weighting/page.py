@@ -12,7 +12,12 @@ from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, table_ce
 from experiments.primal_dual_weighting.toy import toy_cells
 from experiments.primal_dual_weighting.winners import trials
 
-TITLES = {"table": "Table 1 and Figure 3", "fashion": "Figure 4", "toy": "Figures 1 and 2: the toy laboratory"}
+TITLES = {
+    "table": "Table 1 and Figure 3",
+    "fashion": "Figure 4",
+    "bad_clients": "Bad clients of every kind",
+    "toy": "Figures 1 and 2: the toy laboratory",
+}
 
 
 def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
@@ -28,6 +33,8 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
     for table in ("table", "fashion"):
         if table in plan.sizes:
             parts += _accuracy_section(plan, table, winners, folder, out)
+    if "bad_clients" in plan.sizes:
+        parts += _detection_section(plan, winners, folder, out)
     parts += _toy_section(plan, folder, out)
     size = plan.sizes["search"]
     parts += [
@@ -56,6 +63,20 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
     if figures.save_if_any(drawn, out / f"{table}.png"):
         parts.insert(2, f"![Test accuracy over rounds]({table}.png)")
     return parts
+
+
+def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) -> list[str]:
+    size, cells = plan.sizes["bad_clients"], table_cells(plan, "bad_clients", winners)
+    rows = tables.detections(cells, folder)
+    tables.write_csv(rows, out / "bad_clients.csv")
+    return [
+        f"## {TITLES['bad_clients']}: {size['data']}, {size['rounds']} rounds",
+        "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
+        " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 = the"
+        " weights tell nothing); rank correlation: of the weights with the share of right samples.",
+        tables.detection_markdown(rows),
+        provenance(cells, folder),
+    ]
 
 
 def _toy_section(plan: Plan, folder: Path, out: Path) -> list[str]:

@@ -96,11 +96,48 @@ def _accuracy(row: Row) -> str:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Every figure of the table, unrounded."""
-    flat = [row | {"weights": " ".join(f"{w:.6f}" for w in row["weights"] or [])} for row in rows]
+    flat = [
+        row | ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {}) for row in rows
+    ]
+    columns = list(dict.fromkeys(name for row in flat for name in row))
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(flat)
+
+
+DETECTION = ("detection_auc", "quality_correlation")
+
+
+def detections(cells: Sequence[Cell], folder: Path) -> list[Row]:
+    """One row per participation and method: accuracy and how well the weights tell who is bad, means over seeds."""
+    rows = []
+    for participation, name in dict.fromkeys((cell.participation, cell.row) for cell in cells):
+        own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
+        ended = [r["outcome"] for cell in own if (r := read(cell, folder)) and "outcome" in r]
+        kinds = dict.fromkeys(key for outcome in ended for key in outcome if key.startswith("detection_auc_"))
+        row: Row = {"participation": participation, "row": name, "runs": f"{len(ended)} of {len(own)}"}
+        for key in ("test_accuracy", "clean_weight", *DETECTION, *kinds):
+            values = [outcome[key] for outcome in ended if key in outcome]
+            row[key] = float(np.mean(values)) if values and name != "validation_only" else None
+        if ended:
+            row["test_accuracy"] = float(np.mean([outcome["test_accuracy"] for outcome in ended]))
+        rows.append(row)
+    return rows
+
+
+def detection_markdown(rows: Sequence[Row]) -> str:
+    """Kinds of bad clients as columns."""
+    kinds = list(dict.fromkeys(key for row in rows for key in row if key.startswith("detection_auc_")))
+    head = ["participation", "method", "runs", "accuracy %", "weight of clean clients", "AUC"]
+    head += [f"AUC, {key.removeprefix('detection_auc_')}" for key in kinds] + ["rank correlation"]
+    lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
+    for row in rows:
+        accuracy = "not run" if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
+        keys = ("clean_weight", "detection_auc", *kinds, "quality_correlation")
+        cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in keys]
+        lines.append(f"| {row['participation']:g} | {row['row']} | {row['runs']} | {accuracy} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def first_below(curve: Sequence[float], rounds: Sequence[int], share: float = 0.1) -> float:

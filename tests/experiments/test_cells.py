@@ -132,9 +132,21 @@ def test_the_table_by_hand(tmp_path):
 def test_cells_that_were_not_run_are_shown_as_such(plan, tmp_path):
     path = page.write_page(plan, {}, tmp_path / "cells", tmp_path / "page")
     text = path.read_text()
-    assert text.count("| 0 of 1 | not run |") == len(ROWS) * 2
+    assert text.count("| 0 of 1 | not run |") == len(ROWS) * 3
     assert "No cell of this part has been run yet" in text
     assert figures.accuracy(table_cells(plan, "table", {}), tmp_path, "") is None
+
+
+def test_detection_is_averaged_and_shown_by_kind(tmp_path):
+    own = [Cell("t", "rfho", TINY | {"seed": seed, "algorithm": "rfho"}) for seed in range(2)]
+    common = {"clean_weight": 0.9, "quality_correlation": 0.5}
+    written(tmp_path, own[0], common | {"test_accuracy": 0.9, "detection_auc": 1.0, "detection_auc_small": 0.5})
+    written(tmp_path, own[1], common | {"test_accuracy": 0.8, "detection_auc": 0.5, "detection_auc_small": 0.5})
+    (row,) = tables.detections(own, tmp_path)
+    assert row["detection_auc"] == pytest.approx(0.75)
+    text = tables.detection_markdown([row])
+    assert "| AUC, small |" in text
+    assert "| 1 | rfho | 2 of 2 | 85.00 | 0.90 | 0.75 | 0.50 | 0.50 |" in text
 
 
 def test_rounds_to_a_tenth():
