@@ -72,8 +72,8 @@ def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) ->
     return [
         f"## {TITLES['bad_clients']}: {size['data']}, {size['rounds']} rounds",
         "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
-        " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 = the"
-        " weights tell nothing); rank correlation: of the weights with the share of right samples.",
+        " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 ="
+        " the weights tell nothing); rank correlation: of the weights with the share of right samples.",
         tables.detection_markdown(rows),
         provenance(cells, folder),
     ]
