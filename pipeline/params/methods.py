@@ -38,7 +38,7 @@ class PrimalDual(ServerOptions):
 
     eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
-    eta_x: float = param(0.015, "step size of the client weights", gt=0, symbol="eta_x")
+    eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
     gamma: float = param(
         4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
