@@ -44,6 +44,10 @@ class Paths:
     def resume(self) -> Path:
         return self.root / ".resume"
 
+    def from_root(self, place: str | None) -> str | None:
+        """A relative folder means the project's, also in the temporary copies that DVC runs experiments in."""
+        return place if place is None or "://" in place else str(self.root / Path(place).expanduser())
+
     @classmethod
     def here(cls) -> Paths:
         return cls(root=Path(os.environ.get("DVC_ROOT", ".")).resolve())

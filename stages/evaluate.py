@@ -5,6 +5,7 @@ from pipeline.data.catalog import TOY, resolve
 from pipeline.data.datasets import load
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
+from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
@@ -24,6 +25,12 @@ def evaluate(params: Params, paths: Paths) -> None:
 def image_report(params: Params, paths: Paths, record: Record) -> str:
     raw, partition = load(paths.raw(params.data.name)), Partition.load(paths.partition)
     variables, model = load_variables(paths.model), build_model(params)
+    trained = len(variables["w"])
+    if trained != model.d:
+        raise UserError(
+            f"the network {params.model.name} has {model.d} parameters and was trained with {trained}: its code has"
+            " changed since. Fix: .venv/bin/dvc repro --force train"
+        )
     data = FederatedData.build(raw, partition, device_for(params.train.accelerator), variables["w"].dtype)
     found = outcome(model, data, variables)
     example = data.scaled(data.test_images[:2]).cpu().float().numpy()

@@ -106,11 +106,10 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """What one inner step hands back. directions: per variable to be moved. report: scalars worth a curve."""
+    """What one inner step hands back. directions: per variable to be moved."""
 
     directions: dict[str, Tensor]
     cost: Cost
-    report: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,8 @@ class Algorithm:
 
     init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many steps make an outer iteration (K, or
     K + 1 where x's direction needs the model after its K-th update); step_sizes(hyper) -> one per variable to be moved;
-    projections: per constrained variable, (value, hyper) -> projected value. reports: names of the scalars that steps
-    report.
+    projections: per constrained variable, (value, hyper) -> projected value. reports: scalars worth a curve, of the
+    server's variables after a round.
     """
 
     init: Callable[[Turn], State]
@@ -128,4 +127,4 @@ class Algorithm:
     inner_steps: Callable[[Any], int]
     step_sizes: Callable[[Any], dict[str, float]]
     projections: dict[str, Callable[[Tensor, Any], Tensor]]
-    reports: tuple[str, ...] = ()
+    reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)

@@ -111,7 +111,7 @@ def step(state: State, turn: Turn) -> Step:
     from_product = hyper.hypergradient_batch != "gradient" and estimator != "memory"
     scalars = n if wants_x and from_product else 0
     cost = Cost(1, floats_up=2 * d * n + scalars, floats_down=2 * d * n, gradients=n, hvps=n)
-    return Step(directions, cost, report={"dual_norm": torch.linalg.vector_norm(lam)})
+    return Step(directions, cost)
 
 
 def _product_batch_size(turn: Turn) -> int:
@@ -137,7 +137,7 @@ PRIMAL_DUAL = Algorithm(
         "lambda": lambda value, hyper: projections.ball(value, hyper.dual_radius),
         "x": lambda value, hyper: projections.simplex(value),
     },
-    reports=("dual_norm",),
+    reports={"dual_norm": lambda variables: torch.linalg.vector_norm(variables["lambda"])},
 )
 
 __all__ = ["PRIMAL_DUAL", "PrimalDual"]

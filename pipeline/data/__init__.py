@@ -8,19 +8,3 @@
 | `schemes`, `partition` | who holds what: one record, one file, one hash |
 | `federated` | everybody's samples as tensors on the device (imports torch, so it is not imported here) |
 """
-
-from pipeline.data.catalog import CATALOG, DatasetInfo, resolve
-from pipeline.data.datasets import RawDataset, load, prepare
-from pipeline.data.partition import Partition, make_partition, summary_table
-
-__all__ = [
-    "CATALOG",
-    "DatasetInfo",
-    "Partition",
-    "RawDataset",
-    "load",
-    "make_partition",
-    "prepare",
-    "resolve",
-    "summary_table",
-]

@@ -23,6 +23,7 @@ from pipeline import params
 from pipeline.data.schemes import SCHEMES, Draw, Share
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
+from pipeline.text import aligned, short_labels
 
 ARRAYS = (
     "indices",
@@ -327,29 +328,10 @@ def summary_table(partition: Partition) -> str:
         strict=True,
     )
     rows = [header] + [
-        (str(i), kind, _ranges(labels), str(train), str(validation), f"{weight:.3f}")
+        (str(i), kind, short_labels(labels), str(train), str(validation), f"{weight:.3f}")
         for i, (kind, labels, train, validation, weight) in enumerate(columns)
-    ]
-    widths = [max(len(row[j]) for row in rows) for j in range(len(header))]
-    left = (1, 2)  # words to the left, numbers to the right
-    lines = [
-        "  ".join(
-            cell.ljust(w) if j in left else cell.rjust(w) for j, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
     ]
     name = f"{partition.dataset}, partition {partition.scheme}"
     v, s = len(partition.server_validation), len(partition.server_selection)
     server = f"server: {v} validation and {s} selection samples, balanced over {partition.classes} labels"
-    return "\n".join([f"{name}, seed {partition.seed}, hash {partition.hash[:12]}", *lines, server])
-
-
-def _ranges(labels: list[int]) -> str:
-    """[0, 1, 2, 5] -> "0-2 5"."""
-    runs: list[list[int]] = []
-    for label in labels:
-        if runs and runs[-1][1] == label - 1:
-            runs[-1][1] = label
-        else:
-            runs.append([label, label])
-    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return "\n".join([f"{name}, seed {partition.seed}, hash {partition.hash[:12]}", aligned(rows, left=(1, 2)), server])

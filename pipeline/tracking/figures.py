@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from pipeline.tracking.tables import short_labels
+from pipeline.text import short_labels
 
 CLEAN = ("#0072B2", "#D68A00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6A51A3", "#8C6D1F")
 BAD = {
@@ -93,6 +93,7 @@ def weights_over_rounds(
                 axes.legend(handles=[dashed], loc="lower right", bbox_to_anchor=(1, 1))
         axes.set(xlabel="round", ylabel="weight", ylim=(-0.02 * top, 1.06 * top))
         axes.set_xlim(rounds[0], max(rounds[-1], rounds[0] + 1))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _label_ends(axes, labels)
     return figure
 

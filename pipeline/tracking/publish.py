@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.params import Tracking
-from pipeline.tracking import tables
+from pipeline.text import short_labels
 from pipeline.tracking.metrics import final_points, points, read_history
 from pipeline.tracking.record import Record, RunInfo, nested
 from pipeline.tracking.run import log_points, open_run
@@ -219,7 +219,7 @@ def story(
         lines[0] += f" Test accuracy **{100 * metrics['test_accuracy']:.2f} %**."
     if "stationarity" in metrics:
         lines[0] += f" Upper value **{metrics['upper_value']:.4f}**, stationarity **{metrics['stationarity']:.2g}**."
-    if metrics.get("clean_weight") is not None:
+    if "detection_auc" in metrics:
         lines[0] += (
             f" The clean clients hold **{100 * metrics['clean_weight']:.1f} %** of the weight; no bad client"
             f" holds more than {100 * metrics['max_noise_weight']:.2g} %."
@@ -252,7 +252,7 @@ def read_clients(results: Path) -> list[dict[str, Any]]:
             {
                 **row,
                 "client": int(row["client"]),
-                "labels": tables.short_labels([int(label) for label in row["labels"].split()]),
+                "labels": short_labels([int(label) for label in row["labels"].split()]),
                 "samples": int(row["samples"]),
                 "weight": float(row["weight"]),
             }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.text import aligned, short_labels
+
 _SHOWN = 20
 """Up to so many clients are all shown; of more, the heaviest and the lightest halves of that number."""
 
@@ -15,7 +17,7 @@ def headline(metrics: Mapping[str, Any]) -> str:
     if metrics.get("selection_accuracy") is not None:
         parts.append(f"selection accuracy {100 * metrics['selection_accuracy']:.2f} %")
     lines = [f"{metrics['algorithm']} on {metrics['dataset']}: " + ", ".join(parts)]
-    if metrics.get("clean_weight") is not None:
+    if "detection_auc" in metrics:  # somebody is bad
         lines.append(
             f"clean clients hold {metrics['clean_weight']:.4f} of the weight, no bad client more"
             f" than {metrics['max_noise_weight']:.4f}; distance to the oracle weights"
@@ -47,27 +49,3 @@ def client_table(
     if oracle is None:
         rows = [row[:-1] for row in rows]
     return aligned(rows, left=(1, 2))
-
-
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
-    """Columns of text; numbers to the right, the columns in `left` to the left. A rule under the head."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if j in left else cell.rjust(width)
-            for j, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
-
-
-def short_labels(labels: Sequence[int]) -> str:
-    """0 1 2 3 7 -> "0-3 7"."""
-    runs: list[list[int]] = []
-    for label in sorted(labels):
-        if runs and label == runs[-1][1] + 1:
-            runs[-1][1] = label
-        else:
-            runs.append([label, label])
-    return " ".join(str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)

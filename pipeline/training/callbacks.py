@@ -74,7 +74,7 @@ class Recorder(pl.Callback):
     def _record(self, module: FederatedBilevel) -> None:
         variables = module.state.variables
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
-        row |= {name: float(value) for name, value in module.report.items()}
+        row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
         if module.round % self.eval_every == 0 or module.round == module.rounds:
             measured = self.measure(variables)
             for name, value in measured.items():

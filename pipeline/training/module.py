@@ -15,7 +15,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.algorithms import Algorithm, Cost, State, Turn
 from pipeline.errors import UserError
@@ -43,7 +43,6 @@ class FederatedBilevel(pl.LightningModule):
             self.register_buffer(f"memory_{name}", value)
         self.round = 0  # outer iterations done
         self.cost = Cost()
-        self.report: dict[str, Tensor] = {}
 
     @property
     def state(self) -> State:
@@ -81,7 +80,6 @@ class FederatedBilevel(pl.LightningModule):
                 if project:
                     self.variables[name].data.copy_(project(self.variables[name].data, self.turn.hyper))
             self.cost += step.cost
-        self.report = step.report
         for scheduler in _listed(self.lr_schedulers()):
             scheduler.step()
         self.round += 1

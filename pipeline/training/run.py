@@ -83,7 +83,7 @@ def train(
     """
     params = resolve(params)
     module = build_module(params, task.problem)
-    history = History(folder.path, task.clean, task.measures, module.algorithm.reports, task.digits)
+    history = History(folder.path, task.clean, task.measures, list(module.algorithm.reports), task.digits)
     if task.device.type == "cpu":
         keep_freed_memory()
     recorder = Recorder(

@@ -454,6 +454,6 @@ def test_summary_table():
     lines = summary_table(make("lead", noise_clients=1)).splitlines()
     assert lines[0].startswith("digits, partition lead, seed 0, hash ")
     assert lines[1].split() == ["client", "kind", "labels", "train", "validation", "oracle", "weight"]
-    assert lines[2].split() == ["0", "clean", "0-4", "470", "0", "0.500"]
-    assert lines[5].split() == ["3", "noisy", "0-9", "100", "0", "0.000"]
-    assert lines[6].startswith("server: 40 validation and 20 selection samples")
+    assert lines[3].split() == ["0", "clean", "0-4", "470", "0", "0.500"]
+    assert lines[6].split() == ["3", "noisy", "0-9", "100", "0", "0.000"]
+    assert lines[7].startswith("server: 40 validation and 20 selection samples")

@@ -1,11 +1,13 @@
-"""What starting a stage, or the mathematics alone, costs in imports."""
+"""What starting a stage, or the mathematics alone, costs in imports; and that dvc.yaml knows them all."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.stages.project import ROOT
 
@@ -36,3 +38,37 @@ def test_nobody_imports_what_it_does_not_need(modules, unwanted):
         [sys.executable, "-c", script, unwanted, *modules], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+# Imported along with what is used, and without a say in what the stage makes: how data were fetched and dealt is in the
+# files it reads; how columns are aligned and a run is told to the tracker does not change what is computed.
+_DEALT = {"pipeline/data/sources.py", "pipeline/data/schemes.py", "pipeline/text.py"}
+_TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "record", "run", "session", "store", "worker")}
+NO_MATTER: dict[str, set[str]] = {
+    "check": set(),
+    "download": set(),
+    "partition": {"pipeline/data/sources.py"},
+    "train": _DEALT | _TOLD,
+    "evaluate": _DEALT,
+}
+
+
+@pytest.mark.parametrize("stage", list(NO_MATTER))
+def test_dvc_yaml_lists_every_module_a_stage_imports(stage):
+    """A module that a stage uses and dvc.yaml does not name could change without the stage being run again. What every
+    command shares reads params.yaml or prints messages; `check` depends on it for all."""
+    script = "import sys, importlib; importlib.import_module(sys.argv[1]);"
+    script += "ours = [m for n, m in sys.modules.items() if n.split('.')[0] in ('pipeline', 'stages')];"
+    script += "print(*(m.__file__ for m in ours if m.__file__))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, f"stages.{stage}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())["stages"]
+    listed = stages[stage]["deps"] + stages["check"]["deps"]
+    packages = ("__init__.py",)  # of a room: imports and names only
+    missing = []
+    for file in map(Path, done.stdout.split()):
+        name = file.relative_to(ROOT).as_posix()
+        if file.name not in packages and not any(name == dep or name.startswith(f"{dep}/") for dep in listed):
+            missing.append(name)
+    assert set(missing) <= NO_MATTER[stage]

@@ -17,6 +17,7 @@ import torch
 from pipeline.algorithms import ALGORITHMS
 from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
+from pipeline.oracles import FusedOracle
 from pipeline.params import PrimalDual
 from pipeline.training.history import History
 from pipeline.training.module import NotFinite
@@ -67,6 +68,51 @@ def test_training_is_the_bare_loop(double, digits, partition, tmp_path, schedule
     module, _ = fit(params, digits, partition, tmp_path)
     for name, expected in bare_loop(params, digits, partition).items():
         torch.testing.assert_close(module.state.variables[name], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_server_optimizers_by_hand(double, digits, partition, tmp_path, optimizer):
+    """Heavy ball: v <- 0.9 v + g, w <- w - eta v. Adam: bias-corrected means of g and g^2, w <- w - eta m / (sqrt(s) +
+    eps). Only the model has an optimizer of its own; the weights take plain steps."""
+    params = with_method(double, "average")
+    hyper = replace(params.algorithms.average, optimizer=optimizer, eta_w=0.01, schedule="constant")
+    params = replace(params, algorithms=replace(params.algorithms, average=hyper))
+    module, _ = fit(params, digits, partition, tmp_path)
+    fresh = build_module(params, build_problem(params, digits, partition, torch.device("cpu")))
+    state = ALGORITHMS["average"].init(fresh.turn)
+    w = state.variables["w"]
+    first, second = torch.zeros_like(w), torch.zeros_like(w)
+    for t in range(1, params.train.rounds + 1):
+        state.variables["w"] = w
+        turn = dataclasses.replace(fresh.turn, round=t, inner=1, step_sizes={"w": 0.01})
+        g = ALGORITHMS["average"].step(state, turn).directions["w"]
+        if optimizer == "momentum":
+            first = 0.9 * first + g
+            w = w - 0.01 * first
+        else:
+            first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
+            w = w - 0.01 * (first / (1 - 0.9**t)) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
+    torch.testing.assert_close(module.state.variables["w"], w, rtol=1e-9, atol=1e-11)
+
+
+def test_the_dual_norm_in_a_row_is_that_of_its_state(params, digits, partition, tmp_path):
+    module, rows = fit(params, digits, partition, tmp_path)
+    assert float(rows[0]["dual_norm"]) == 0.0
+    assert float(rows[-1]["dual_norm"]) == pytest.approx(float(module.state.variables["lambda"].norm()), rel=1e-6)
+
+
+def test_l2_adds_its_gradient_and_curvature(double, digits, partition):
+    """l2/2 ||w||^2 in every client's loss: gradients gain l2 w, products l2 lambda; the validation loss nothing."""
+    plain = build_problem(double, digits, partition, torch.device("cpu"))
+    heavy = replace(plain, l2=0.3)
+    w = plain.initial(0)
+    v = torch.linspace(-1, 1, len(w), dtype=w.dtype)
+    B = plain.draw(1, torch.arange(3), 5)
+    a, b = FusedOracle(plain), FusedOracle(heavy)
+    torch.testing.assert_close(b.gradients(w, B), a.gradients(w, B) + 0.3 * w)
+    torch.testing.assert_close(b.products(w, v, B), a.products(w, v, B) + 0.3 * v)
+    server = plain.draw_validation(1)
+    assert torch.equal(b.validation_gradient(w, server), a.validation_gradient(w, server))
 
 
 @pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
