@@ -59,7 +59,9 @@ def test_no_method_is_left_out():
 
 # Hessians near the identity: steps of size 1 contract fast, and K = 8 leaves 0.15^8 = 3e-7 of a truncated series.
 FIXED = {  # settings and outer iterations
-    "primal_dual": [(PrimalDual(eta_w=0.2, eta_lambda=0.3, eta_x=0.05, gamma=2.0, dual_radius=LARGE), 150)],
+    "primal_dual": [
+        (PrimalDual(eta_w=0.2, eta_lambda=0.3, eta_x=0.05, gamma=2.0, dual_radius=LARGE, dual_damping=0), 150)
+    ],
     "rfho": [
         (Rfho(eta_w=1.0, eta_x=0.2, inner_steps=8), 15),
         (Rfho(eta_w=1.0, eta_x=0.2, inner_steps=8, mode="forward"), 15),

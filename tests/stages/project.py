@@ -45,9 +45,9 @@ class Project:
         shutil.copyfile(store, folder / "mlflow.db")
         return Project(folder)
 
-    def git(self, *arguments: str) -> None:
-        identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-        subprocess.run(["git", *identity, *arguments], cwd=self.folder, check=True, capture_output=True)
+    def git(self, *arguments: str) -> str:
+        command = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org", *arguments]
+        return subprocess.run(command, cwd=self.folder, check=True, capture_output=True, text=True).stdout
 
     def commit(self) -> None:
         self.git("add", "-A")
@@ -63,7 +63,7 @@ class Project:
         path.write_text(text)
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "MLFLOW_", "PYTEST_"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "MLFLOW_", "PYTEST_", "PYTHONDONT"))}
         return kept | {"DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"} | more
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ import json
 import time
 
 import pytest
+import yaml
 
 from tests.stages.project import ROUNDS, ran
 
@@ -38,7 +39,17 @@ def test_repro_leaves_every_file_of_the_contract(finished, first_output):
 
 
 def test_a_second_repro_has_nothing_to_do(project):
-    assert "up to date" in project.dvc("repro")
+    assert "up to date" in (again := project.dvc("repro")), again
+
+
+def test_a_stage_depends_on_sources_and_nothing_python_leaves_beside_them(finished):
+    """What a folder dependency counts are the files in git: byte code would make a clone differ from its lock."""
+    stages = yaml.safe_load((finished.folder / "dvc.lock").read_text())["stages"].values()
+    folders = {d["path"]: d["nfiles"] for stage in stages for d in stage["deps"] if "nfiles" in d}
+    assert {"networks", "pipeline/algorithms", "pipeline/tracking"} <= set(folders)
+    assert (finished.folder / "pipeline" / "tracking" / "__pycache__").exists()
+    for folder in (f for f in folders if not f.startswith("data/")):
+        assert folders[folder] == len(finished.git("ls-files", folder).splitlines()), folder
 
 
 def test_the_tracker_tells_the_story(finished):
@@ -118,4 +129,4 @@ def test_an_unreachable_tracker_costs_a_warning(project):
     done = project.python("-m", "pipeline.tracking")
     assert done.returncode == 0, done.stderr
     assert project.json("results/mlflow_run.json")["run_id"]
-    assert "up to date" in project.dvc("repro")
+    assert "up to date" in (again := project.dvc("repro")), again
