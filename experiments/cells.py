@@ -99,6 +99,15 @@ def read(cell: Cell, folder: Path) -> Result | None:
     return json.loads(path.read_text()) if path.is_file() else None
 
 
+def save(cell: Cell, folder: Path, content: Result) -> None:
+    """Write the cell's file, whole or not at all; a line per part."""
+    path = cell.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text("{\n" + ",\n".join(f'"{k}": {json.dumps(part)}' for k, part in content.items()) + "\n}\n")
+    os.replace(partial, path)
+
+
 def run_all(
     cells: Sequence[Cell],
     folder: Path,
@@ -180,11 +189,7 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
     content["machine"]["seconds"] = round(time.monotonic() - start, 1)
     if task.device.type == "cuda":
         content["machine"]["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
-    path = cell.path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(partial, path)
+    save(cell, folder, content)
     what = content.get("failed") or ", ".join(f"{k} {v:.4g}" for k, v in content["outcome"].items() if _scalar(v))
     return f"{cell.name}: {what}"
 
@@ -218,7 +223,9 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
         curve["clean_weight"] = [float(weights[int(r), task.clean].sum()) for r in curve["round"]]
     if isinstance(task.problem, ClientWeighting):
         found = evaluation.outcome(task.problem.model, task.problem.data, variables)
-        outcome |= {"test_loss": found.test.loss, "selection_accuracy": found.selection_accuracy}
+        outcome["test_loss"] = found.test.loss
+        if found.selection:
+            outcome |= {"selection_accuracy": found.selection.accuracy, "selection_loss": found.selection.loss}
         weights = np.array(outcome.get("weights", found.weights))
         outcome |= evaluation.weight_quality(weights, task.problem.oracle_weights.cpu().numpy(), task.clean)
         outcome |= evaluation.detection(weights, task.kinds, quality)

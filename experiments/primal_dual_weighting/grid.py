@@ -87,5 +87,5 @@ def _settings(size: dict[str, Any], participation: float, seed: int, method: str
 
 
 def _steps(method: str, steps: dict[str, float]) -> dict[str, Any]:
-    """A winner's eta_w also goes to the dual, which the specification keeps near it."""
+    """As dotted parameters."""
     return {f"algorithms.{method}.{name}": value for name, value in steps.items()}

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import Cell, machine
+from experiments.cells import Cell, machine, save
 from experiments.primal_dual_weighting.grid import Plan
 
 METHODS = ("exact_gradient", "primal_dual", "rfho", "fednest", "sustain")
@@ -91,9 +89,5 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     rounds = list(range(0, train.rounds + 1, train.eval_every))
     content: dict[str, Any] = {"cell": dataclasses.asdict(cell), "machine": machine("cpu"), "round": rounds, **curves}
     content["machine"]["seconds"] = round(time.monotonic() - start, 1)
-    path = cell.path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content) + "\n")
-    os.replace(partial, path)
+    save(cell, folder, content)
     return f"{cell.name}: stationarity {sum(c[-1] for c in curves['stationarity']) / repetitions:.2g}"

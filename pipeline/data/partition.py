@@ -48,7 +48,7 @@ class Partition:
     | indices, labels | training parts, client after client | [S] int64 |
     | offsets | client i's part is offsets[i] to offsets[i+1] | [N+1] int64 |
     | validation_* | the clients' own validation parts, likewise | [S_v], [S_v], [N+1] int64 |
-    | quality | share of the training part that is as it should be: label true, pixels in order | N in [0, 1] |
+    | quality | share of right labels; 0 for random labels and shuffled pixels | N in [0, 1] |
     | server_validation, server_selection | the server's sets, true labels | [V], [V_s] int64 |
     """
 
@@ -248,7 +248,8 @@ def _own_validation(share: Share, part: float, draw: Draw, client: int) -> np.nd
 
 
 def _quality(share: Share, true_labels: np.ndarray) -> float:
-    return 0.0 if share.kind == "shuffled" else float((share.labels == true_labels[share.indices]).mean())
+    """Random labels are right by chance alone, which is no quality."""
+    return 0.0 if share.kind in ("noisy", "shuffled") else float((share.labels == true_labels[share.indices]).mean())
 
 
 def _flat(prefix: str, shares: list[Share], masks: list[np.ndarray]) -> dict[str, np.ndarray]:

@@ -90,7 +90,8 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
     facts = run_facts(record) | {
         "test_accuracy": outcome.test.accuracy,
         "test_loss": outcome.test.loss,
-        "selection_accuracy": outcome.selection_accuracy,
+        "selection_accuracy": outcome.selection.accuracy if outcome.selection else None,
+        "selection_loss": outcome.selection.loss if outcome.selection else None,
         "validation_loss": outcome.validation_loss,
     }
     facts |= weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)

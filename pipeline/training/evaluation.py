@@ -22,12 +22,12 @@ CHUNK = 1000
 class Outcome:
     """What a finished training is worth.
 
-    test: figures on the test set. selection_accuracy: None without a selection set. weights: [N] the client weights
+    test: figures on the test set. selection: on the selection set; None without one. weights: [N] the client weights
     (1/N for a method without any). validation_loss: f_0, which bilevel methods minimise.
     """
 
     test: Classification
-    selection_accuracy: float | None
+    selection: Classification | None
     validation_loss: float
     weights: np.ndarray
 
@@ -102,9 +102,7 @@ def outcome(model: FlatModel, data: FederatedData, variables: dict[str, Tensor])
     uniform = torch.full((data.clients,), 1.0 / data.clients)
     return Outcome(
         test=classify(model, data, w, data.test_images, data.test_labels),
-        selection_accuracy=(
-            accuracy(model, data, w, data.selection_images, data.selection_labels) if selected else None
-        ),
+        selection=classify(model, data, w, data.selection_images, data.selection_labels) if selected else None,
         validation_loss=validation_loss(model, data, w),
         weights=variables.get("x", uniform).double().cpu().numpy(),
     )
