@@ -13,18 +13,21 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import subprocess
-import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import UserError
 from pipeline.params.spec import Section
 
 ROOT = Path(__file__).parents[1]
@@ -126,15 +129,29 @@ def run_all(
         return
     for name in {str(cell.settings.get("data.name", "digits")) for cell in missing} - {"toy"}:
         fetch(name, data)
-    start = time.monotonic()
+    start, broken = time.monotonic(), []
     # Forked children would inherit torch's threads and locks.
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread) as pool:
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare_worker, initargs=(os.getpid(),))
+    try:
         futures = {pool.submit(runner or run, cell, folder, data): cell for cell in missing}
         for done, future in enumerate(as_completed(futures), 1):
-            line = future.result()
-            spent = time.monotonic() - start
-            left = spent / done * (len(missing) - done)
+            try:
+                line = future.result()
+            except BrokenProcessPool:
+                raise UserError(
+                    "a worker process was killed (out of memory?); what is finished is kept. Fix: fewer --workers."
+                ) from None
+            except Exception as error:
+                broken.append(futures[future].name)
+                line = f"{broken[-1]}: failed with {type(error).__name__}: {error}"
+            left = (time.monotonic() - start) / done * (len(missing) - done)
             print(f"[{done}/{len(missing)}, about {left / 60:.0f} min left] {line}", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    if broken:
+        raise UserError(
+            f"{len(broken)} cells failed: {', '.join(broken)}. Fix: run one alone with `--only` to see why."
+        )
 
 
 def fetch(name: str, data: Path) -> None:
@@ -145,7 +162,16 @@ def fetch(name: str, data: Path) -> None:
         print(prepare(name, data / name), flush=True)
 
 
-def _one_thread() -> None:
+def _prepare_worker(parent: int) -> None:
+    """One thread for the mathematics; a worker ends at once with Ctrl-C, or when its parent is gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=watch, daemon=True).start()
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
@@ -275,7 +301,3 @@ def workers(asked: int | None) -> int:
     if asked:
         return asked
     return 1 if torch.cuda.is_available() else max(1, len(os.sched_getaffinity(0)))
-
-
-if __name__ == "__main__":
-    sys.exit("this module has no command line; see the experiments' own: python -m experiments.primal_dual_weighting")

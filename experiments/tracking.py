@@ -1,7 +1,10 @@
-"""Cells in the tracker: one parent run per profile, one child per cell; telling it again doubles nothing."""
+"""Cells in the tracker: one parent run per profile, one child per cell, as the cells' files are now: telling it again
+doubles nothing, replaces what has changed, and removes what is no cell any more."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import sys
 from collections.abc import Sequence
@@ -23,11 +26,16 @@ def publish(cells: Sequence[Cell], folder: Path, pages: Path, name: str, root: P
         prepare()
         store = connect(Tracking(experiment=name), root)
         parent = _run(store, name, name, {})
-        there = {run.data.tags["cell"] for run in _runs(store) if "cell" in run.data.tags}
-        for cell in cells:
-            found = read(cell, folder)
-            if found and cell.name not in there:
-                _child(store, parent, cell, found)
+        finished = [(cell, found) for cell in cells if (found := read(cell, folder))]
+        wanted = {(cell.name, _digest(found)): (cell, found) for cell, found in finished}
+        for run in _runs(store):
+            told = (run.data.tags.get("cell"), run.data.tags.get("content"))
+            if told in wanted and run.info.status != "RUNNING":
+                del wanted[told]
+            elif told[0]:
+                store.client.delete_run(run.info.run_id)
+        for cell, found in wanted.values():
+            _child(store, parent, cell, found)
         store.client.log_artifacts(parent, str(pages), "page")
         store.client.set_terminated(parent, "FINISHED")
     except Exception as error:
@@ -56,11 +64,16 @@ def _run(store: Store, name: str, cell: str, tags: dict[str, str]) -> str:
     return str(store.client.create_run(store.experiment_id, run_name=name, tags={"parent": cell, **tags}).info.run_id)
 
 
+def _digest(found: Result) -> str:
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _child(store: Store, parent: str, cell: Cell, found: Result) -> None:
     from mlflow.entities import Param
 
     label = f"{cell.row}, {cell.table}, p {cell.participation:g}, seed {cell.seed}"
     tags = {"mlflow.parentRunId": parent, "cell": cell.name, "table": cell.table, "row": cell.row}
+    tags["content"] = _digest(found)
     tags |= {f"machine.{key}": str(value) for key, value in found["machine"].items()}
     run_id = str(store.client.create_run(store.experiment_id, run_name=label, tags=tags).info.run_id)
     params = [Param(key, str(value)[:6000]) for key, value in flat(in_use(cell.settings)).items()]
@@ -71,8 +84,12 @@ def _child(store: Store, parent: str, cell: Cell, found: Result) -> None:
 
 
 def points(found: Result) -> list[Point]:
-    """Curves and final figures as metrics."""
+    """Curves and final figures as metrics; of the toy's repetitions, their mean."""
     curve = found.get("curve", {})
+    if "stationarity" in found:
+        several = {name: found[name] for name in ("upper_value", "stationarity")}
+        means = {name: [sum(now) / len(now) for now in zip(*each, strict=True)] for name, each in several.items()}
+        curve = {"round": found["round"], **means}
     rounds = [int(value) for value in curve.get("round", [])]
     result: list[Point] = [
         (name, float(value), step)

@@ -58,10 +58,15 @@ def run(command: Callable[[Params, Paths], None]) -> None:
     its traceback. `--debug` or FEDBILEVEL_DEBUG=1 shows the traceback of both."""
     from pipeline.params.loading import load_params
 
-    debug = "--debug" in sys.argv[1:] or os.environ.get("FEDBILEVEL_DEBUG", "") not in ("", "0")
     paths = Paths.here()
+    answering(lambda: command(load_params(paths.params), paths))
+
+
+def answering(command: Callable[[], None]) -> None:
+    """Call it; a user's mistake ends in its message, as `run` says."""
+    debug = "--debug" in sys.argv[1:] or os.environ.get("FEDBILEVEL_DEBUG", "") not in ("", "0")
     try:
-        command(load_params(paths.params), paths)
+        command()
     except UserError as error:
         if debug:
             traceback.print_exc()

@@ -2,6 +2,7 @@
 
 | module | what |
 |---|---|
+| `params` | what params.yaml may hold |
 | `grid` | which runs the table and figures consist of |
 | `toy` | Figures 1 and 2: repetitions of the toy problem |
 | `winners` | step sizes by accuracy on the selection set |

@@ -3,17 +3,21 @@
     python -m experiments.primal_dual_weighting search|table|fashion|bad_clients|toy|page quick|full [--only TEXT]
     python -m experiments.primal_dual_weighting plan quick|full        what would be run, and for how long
 
-On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and run `page`.
+On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and run `page`. Stopped
+(Ctrl-C, kill -9), they go on where they were.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from experiments.cells import ROOT, Cell, read, run_all, selected, workers
-from experiments.primal_dual_weighting.grid import HERE, Plan, search_cells, table_cells
-from experiments.primal_dual_weighting.toy import run_toy, toy_cells
+from experiments.primal_dual_weighting.grid import HERE, TABLES, Plan, search_cells, table_cells
+from experiments.primal_dual_weighting.toy import Label, run_toy, toy_cells
 from experiments.primal_dual_weighting.winners import choose
+from pipeline.command import answering
+from pipeline.errors import UserError
 
 PARTS = ("search", "table", "fashion", "bad_clients", "toy")
 CELLS, DATA = HERE / "cells", HERE / "data"
@@ -27,7 +31,17 @@ def main() -> None:
     parser.add_argument("profile", choices=["quick", "full"])
     parser.add_argument("--only", default="", help="run only the cells whose name contains this")
     parser.add_argument("--workers", type=int, help="processes; default: one per core, or one for a GPU")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of a mistake in params.yaml too")
     arguments = parser.parse_args()
+    try:
+        answering(lambda: perform(arguments))
+    except KeyboardInterrupt:
+        print("stopped; what is finished is kept, and the next call goes on.", file=sys.stderr)
+        sys.exit(130)
+
+
+def perform(arguments: argparse.Namespace) -> None:
+    """One command."""
     plan = Plan.load(arguments.profile)
     if arguments.what == "page":
         from experiments.primal_dual_weighting.page import PAGES, write_page
@@ -35,12 +49,19 @@ def main() -> None:
 
         pages = PAGES / plan.profile
         print(write_page(plan, choose(plan, CELLS), CELLS, pages))
-        cells = [cell for what in PARTS if what != "toy" for cell in cells_of(plan, what)]
-        publish(cells, CELLS, pages, f"primal_dual_weighting {plan.profile}", ROOT)
+        publish(
+            [cell for what in PARTS for cell in cells_of(plan, what)],
+            CELLS,
+            pages,
+            f"primal_dual_weighting {plan.profile}",
+            ROOT,
+        )
         return
     if arguments.what == "plan":
         announce(plan)
         return
+    if arguments.what in TABLES:
+        require_search(plan)
     cells = selected(cells_of(plan, arguments.what), arguments.only)
     run_all(cells, CELLS, workers(arguments.workers), DATA, run_toy if arguments.what == "toy" else None)
 
@@ -51,7 +72,17 @@ def cells_of(plan: Plan, what: str) -> list[Cell]:
         return search_cells(plan)
     if what == "toy":
         return toy_cells(plan)
-    return table_cells(plan, what, choose(plan, CELLS)) if what in plan.sizes else []
+    return table_cells(plan, what, choose(plan, CELLS))
+
+
+def require_search(plan: Plan) -> None:
+    """Tables are run with the search's winners, so it comes first."""
+    waiting = sum(1 for cell in search_cells(plan) if read(cell, CELLS) is None)
+    if waiting:
+        raise UserError(
+            f"{waiting} trials of the search are not done, and the tables take its winners."
+            f" Fix: python -m experiments.primal_dual_weighting search {plan.profile}"
+        )
 
 
 def announce(plan: Plan) -> None:
@@ -60,7 +91,7 @@ def announce(plan: Plan) -> None:
     for what in PARTS:
         cells = cells_of(plan, what)
         waiting = [cell for cell in cells if read(cell, CELLS) is None]
-        seconds = sum(estimate(cell) for cell in waiting) * (plan.sizes["toy"]["repetitions"] if what == "toy" else 1)
+        seconds = sum(estimate(cell) for cell in waiting) * (plan.sizes.toy.repetitions if what == "toy" else 1)
         total += seconds
         if cells:
             print(f"{what}: {len(waiting)} of {len(cells)} cells to run, about {seconds / 60:.0f} core-minutes")
@@ -71,7 +102,8 @@ def estimate(cell: Cell) -> float:
     """Seconds on one core."""
     data, rounds = cell.settings["data.name"], cell.settings["train.rounds"]
     if data == "toy":
-        return rounds * (0.05 if "exact" in cell.row else 0.006 * int(cell.row.split("K=")[1]))
+        label = Label.of(cell)
+        return rounds * (0.06 if label.method == "exact_gradient" else 0.006 * label.K)
     return rounds * SECONDS[data] * (0.3 + 0.7 * cell.participation)
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.cells import Cell, read
 from experiments.primal_dual_weighting.grid import ROWS
-from experiments.primal_dual_weighting.toy import METHODS, SETTINGS
+from experiments.primal_dual_weighting.toy import METHODS, SETTINGS, Label
 from pipeline.tracking.figures import canvas_style, new_figure, save
 
 COLOURS = {
@@ -51,6 +51,8 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
                 panel.plot(curves[0]["round"], mean, color=COLOURS[row], label=row, zorder=order, **style)
                 tops.append(float(mean.max()))
             panel.set(xlabel="round", title=f"participation {participation:g}")
+        if not tops:
+            return None
         best = max(tops)
         panels[0].set(ylabel="test accuracy %", ylim=(max(0.0, best - 14), best + 0.7))
         handles, labels = max((p.get_legend_handles_labels() for p in panels), key=lambda pair: len(pair[0]))
@@ -59,9 +61,11 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
 
 
 def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
-    """Figures 1 and 2: value above, stationarity below, a column per setting and K. Bands: 0.1 standard error of the
+    """Figures 1 and 2: value above, stationarity below, a column per setting and K, the smallest eta_x.
+    Bands: 0.1 standard error of the
     value, 0.5 of the stationarity, as in the paper. None without any run."""
-    inner = sorted({int(cell.row.split("K=")[1]) for cell in cells})
+    labels_of = {Label.of(cell): cell for cell in cells}
+    inner, eta_x = sorted({label.K for label in labels_of}), min(label.eta_x for label in labels_of)
     columns = [(setting, K) for setting in SETTINGS for K in inner]
     drawn = False
     with canvas_style():
@@ -69,8 +73,8 @@ def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
         axes = figure.subplots(2, len(columns), squeeze=False, sharex=True)
         for j, (setting, K) in enumerate(columns):
             for method in METHODS:
-                own = [c for c in cells if f"/{setting}-" in c.table and c.row == f"{method} K={K}"]
-                found = read(own[0], folder) if own else None
+                cell = labels_of.get(Label(setting, method, K, eta_x))
+                found = read(cell, folder) if cell else None
                 if found is None:
                     continue
                 drawn = True

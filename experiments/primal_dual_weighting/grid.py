@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from experiments.cells import Cell
+from experiments.primal_dual_weighting.params import Experiments, Profile, Table
+from pipeline.errors import UserError, not_allowed
+from pipeline.params import Params
+from pipeline.params.spec import override
 
 HERE = Path(__file__).parent
 PRIMAL_DUAL, AS_PRINTED = "primal_dual", "primal_dual, as printed"
-SEARCHED = ("primal_dual", "rfho", "fednest", "sustain")
 BASELINES = ("afl", "average", "validation_only", "oracle_weights")
 ROWS = (PRIMAL_DUAL, AS_PRINTED, "rfho", "fednest", "sustain", *BASELINES)
+TABLES = ("table", "fashion", "bad_clients")
 
 # The listing: constant steps, absent clients scaled by N/n, the hypergradient on the gradient's minibatch, no damping;
 # step sizes of the specification's trial (the paper prints grids, no winners).
@@ -36,53 +39,75 @@ Winners = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Plan:
-    """params.yaml: sizes of a profile (quick or full) and the grids."""
+    """Sizes of a profile (quick or full) and the grids."""
 
     profile: str
-    sizes: dict[str, dict[str, Any]]
+    sizes: Profile
     grids: dict[str, dict[str, list[float]]]
 
     @classmethod
-    def load(cls, profile: str) -> Plan:
-        tree = YAML(typ="safe").load((HERE / "params.yaml").read_text())
-        return cls(profile, tree[profile], tree["grids"])
+    def load(cls, profile: str, path: Path = HERE / "params.yaml") -> Plan:
+        """From params.yaml; UserError for whatever cannot be run, before anything is."""
+        from pipeline.params.loading import load
+
+        experiments = load(Experiments, path)
+        plan = cls(profile, getattr(experiments, profile), experiments.grids)
+        plan.check(path.name)
+        return plan
+
+    def check(self, name: str) -> None:
+        """Every cell holds parameters that the library admits."""
+        from pipeline.params.loading import checked
+
+        for method, grid in self.grids.items():
+            if method not in ROWS:
+                raise not_allowed(
+                    f"{name}: grids.{method}", grid, f"of one of {', '.join(ROWS)}", "rename or remove it"
+                )
+            for step, values in grid.items():
+                if not values:
+                    raise not_allowed(f"{name}: grids.{method}.{step}", values, "at least one number", "add one")
+        for cell in itertools.chain(search_cells(self), *(table_cells(self, table, {}) for table in TABLES)):
+            try:
+                params = override(Params(), cell.settings)
+            except KeyError as error:
+                raise UserError(f"{name}: grids.{cell.row}: {error.args[0]}. Fix: rename or remove it.") from None
+            checked(Params, dataclasses.asdict(params), f"{name}, {cell.table}, {cell.row}")
 
 
 def search_cells(plan: Plan) -> list[Cell]:
     """Every grid, at full participation."""
-    size = plan.sizes["search"]
+    size = plan.sizes.search
     cells = []
     for method, grid in plan.grids.items():
         for values in itertools.product(*grid.values()):
             steps = dict(zip(grid, values, strict=True))
-            settings = _settings(size, 1.0, size["seed"], method) | _steps(method, steps)
-            cells.append(Cell(f"{plan.profile}-search", method, settings))
+            settings = _settings(size.data, size.rounds, size.rounds, method) | _steps(method, steps)
+            cells.append(Cell(f"{plan.profile}-search", method, {**settings, "seed": size.seed}))
     return cells
 
 
 def table_cells(plan: Plan, table: str, winners: Winners) -> list[Cell]:
-    """Every row at every participation and seed; those of the smallest seeds come first, so that what is finished early
-    is a whole table."""
-    size = plan.sizes[table]
+    """Every row at every participation and seed; those of the first seeds come first, so that what is finished early is
+    a whole table."""
+    size: Table = getattr(plan.sizes, table)
     cells = []
-    for seed, participation, row in itertools.product(size["seeds"], size["participation"], ROWS):
+    for seed, participation, row in itertools.product(size.seeds, size.participation, ROWS):
         method = row.split(",")[0]
-        settings = _settings(size, participation, seed, method)
+        settings = _settings(size.data, size.rounds, size.eval_every, method)
+        settings |= {"seed": seed, "federation.participation": participation, "partition.scheme": size.scheme}
         settings |= LISTING if row == AS_PRINTED else _steps(method, winners.get(method, {}))
         cells.append(Cell(f"{plan.profile}-{table}", row, settings))
     return cells
 
 
-def _settings(size: dict[str, Any], participation: float, seed: int, method: str) -> dict[str, Any]:
+def _settings(data: str, rounds: int, eval_every: int, method: str) -> dict[str, Any]:
     return {
-        "data.name": size["data"],
-        "seed": seed,
-        "federation.participation": participation,
+        "data.name": data,
         "algorithm": method,
-        "train.rounds": size["rounds"],
-        "train.eval_every": size.get("eval_every", size["rounds"]),
+        "train.rounds": rounds,
+        "train.eval_every": eval_every,
         "train.checkpoint_every": 100,
-        "partition.scheme": size.get("scheme", "lead"),
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.cells import Cell, read
 from experiments.primal_dual_weighting import figures, tables
-from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, table_cells
+from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, search_cells, table_cells
 from experiments.primal_dual_weighting.toy import toy_cells
 from experiments.primal_dual_weighting.winners import trials
 
@@ -28,20 +28,26 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
         f"# Client weighting: the lead paper's experiments, {plan.profile}",
         f"Made by `{command}` ([what it consists of](../../params.yaml)). Accuracies are on the test set, weights are"
         " means over the last 100 rounds. `primal_dual` is the library's default with searched steps;"
-        " `primal_dual, as printed` is the paper's listing: constant steps, absent clients scaled by N/n, no damping.",
+        " `primal_dual, as printed` is the paper's listing, its steps not searched: constant, absent clients scaled by"
+        " N/n, no damping.",
     ]
     for table in ("table", "fashion"):
-        if table in plan.sizes:
+        if getattr(plan.sizes, table).seeds:
             parts += _accuracy_section(plan, table, winners, folder, out)
-    if "bad_clients" in plan.sizes:
+    if plan.sizes.bad_clients.seeds:
         parts += _detection_section(plan, winners, folder, out)
     parts += _toy_section(plan, folder, out)
-    size = plan.sizes["search"]
+    size, tried = plan.sizes.search, trials(plan, folder)
+    waiting = sum(1 for trial in tried if trial["state"] == "not run")
     parts += [
         "## Step sizes",
-        f"Chosen by accuracy on the selection set, which no method sees: {size['data']}, {size['rounds']} rounds,"
-        f" participation 1, seed {size['seed']}; the same number of trials for every method.",
-        tables.plan_table(plan, trials(plan, folder), winners),
+        f"Chosen by accuracy on the selection set, which no method sees, then by loss on it: {size.data}, {size.rounds}"
+        f" rounds, participation 1, seed {size.seed}. The same number of trials for every method that learns weights,"
+        " half as many for one step size; but the other settings of primal_dual were found by some twenty earlier"
+        " trials, those of its competitors are first choices."
+        + (f" **{waiting} trials are not run; without any, a method has its default steps.**" if waiting else ""),
+        tables.plan_table(tried, winners),
+        provenance(search_cells(plan), folder),
     ]
     path = out / "README.md"
     path.write_text("\n\n".join(parts) + "\n")
@@ -50,53 +56,58 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
 
 
 def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, out: Path) -> list[str]:
-    size, cells = plan.sizes[table], table_cells(plan, table, winners)
-    published = size["data"] == "mnist" and size["rounds"] == 2000
+    size, cells = getattr(plan.sizes, table), table_cells(plan, table, winners)
+    published = size.data == "mnist" and size.rounds == 2000
     rows = tables.summarise(cells, folder, published)
     tables.write_csv(rows, out / f"{table}.csv")
+    for participation in size.participation:
+        tables.write_csv(tables.curves(cells, folder, participation), out / f"{table}_p{participation:g}.csv")
     parts = [
-        f"## {TITLES[table]}: {size['data']}, {size['rounds']} rounds",
+        f"## {TITLES[table]}: {size.data}, {size.rounds} rounds",
         tables.markdown(rows, published),
         provenance(cells, folder),
     ]
-    drawn = figures.accuracy(cells, folder, f"Test accuracy on {size['data']}")
+    drawn = figures.accuracy(cells, folder, f"Test accuracy on {size.data}")
     if figures.save_if_any(drawn, out / f"{table}.png"):
         parts.insert(2, f"![Test accuracy over rounds]({table}.png)")
     return parts
 
 
 def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) -> list[str]:
-    size, cells = plan.sizes["bad_clients"], table_cells(plan, "bad_clients", winners)
+    size, cells = plan.sizes.bad_clients, table_cells(plan, "bad_clients", winners)
     rows = tables.detections(cells, folder)
     tables.write_csv(rows, out / "bad_clients.csv")
     return [
-        f"## {TITLES['bad_clients']}: {size['data']}, {size['rounds']} rounds",
+        f"## {TITLES['bad_clients']}: {size.data}, {size.rounds} rounds",
         "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
         " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 ="
-        " the weights tell nothing); rank correlation: of the weights with the share of right samples.",
+        " the weights tell nothing); a copy and a small client count as bad. Rank correlation: of the weights with the"
+        " share of right samples, of which the copy and the small client have all.",
         tables.detection_markdown(rows),
         provenance(cells, folder),
     ]
 
 
 def _toy_section(plan: Plan, folder: Path, out: Path) -> list[str]:
-    cells, size = toy_cells(plan), plan.sizes["toy"]
+    cells, size = toy_cells(plan), plan.sizes.toy
     parts = [
         f"## {TITLES['toy']}",
-        f"15 clients, {size['repetitions']} repetitions, {size['rounds']} rounds, one setting of the step sizes for all"
-        " methods (they estimate the same derivative); bands as in the paper: 0.1 standard error of the value, 0.5 of"
-        " the stationarity.",
+        f"15 clients, {size.repetitions} repetitions, {size.rounds} rounds. In the figure all methods have the same"
+        f" steps, eta_x = {min(size.eta_x):g}; bands as in the paper: 0.1 standard error of the value, 0.5 of the"
+        " stationarity. A series cut after K terms points about the right way but is too short, by two to five times at"
+        " K = 1; the table shows how much a larger eta_x makes up for.",
     ]
     if figures.save_if_any(figures.toy(cells, folder), out / "toy.png"):
         parts.append("![Value and stationarity over rounds](toy.png)")
     lines = [
-        "| K | method | rounds to a tenth of the start (median) | repetitions within twice exact_gradient's |",
-        "|--|--|--|--|",
+        "| K | eta_x | method | rounds to a tenth of the start (median)"
+        f" | repetitions within twice exact_gradient's at eta_x {min(size.eta_x):g} |",
+        "|--|--|--|--|--|",
     ]
     for row in tables.toy_claim(cells, folder):
         within = "" if row["within_twice"] is None else f"{100 * row['within_twice']:.0f} %"
         rounds = "never" if row["median_rounds"] == float("inf") else f"{row['median_rounds']:g}"
-        lines.append(f"| {row['K']} | {row['method']} | {rounds} | {within} |")
+        lines.append(f"| {row['K']} | {row['eta_x']:g} | {row['method']} | {rounds} | {within} |")
     return [*parts, "Deterministic setting:\n\n" + "\n".join(lines), provenance(cells, folder)]
 
 
@@ -105,13 +116,14 @@ def provenance(cells: Sequence[Cell], folder: Path) -> str:
     machines = [found["machine"] for cell in cells if (found := read(cell, folder))]
     if not machines:
         return "*No cell of this part has been run yet.*"
+    commits = ", ".join(sorted({m.get("commit", "unknown") for m in machines}))
     names = ", ".join(sorted({m["device"] for m in machines}))
     dates = sorted({m["date"] for m in machines})
     minutes = sum(m["seconds"] for m in machines) / 60
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (
         f"*{len(machines)} of {len(cells)} cells, {names}, one thread per cell, {when},"
-        f" {minutes:.0f} minutes of computing in all.*"
+        f" {minutes:.0f} minutes of computing in all; code {commits}.*"
     )
 
 

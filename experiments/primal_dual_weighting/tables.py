@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.cells import Cell, Result, read
-from experiments.primal_dual_weighting.grid import HERE, ROWS, Plan
+from experiments.primal_dual_weighting.grid import HERE, ROWS
+from experiments.primal_dual_weighting.toy import Label
 
 Row = dict[str, Any]
 
@@ -120,6 +122,7 @@ def detections(cells: Sequence[Cell], folder: Path) -> list[Row]:
         for key in ("test_accuracy", "clean_weight", *DETECTION, *kinds):
             values = [outcome[key] for outcome in ended if key in outcome]
             row[key] = float(np.mean(values)) if values and name != "validation_only" else None
+        row["diverged"] = sum(1 for cell in own if (r := read(cell, folder)) and "failed" in r)
         if ended:
             row["test_accuracy"] = float(np.mean([outcome["test_accuracy"] for outcome in ended]))
         rows.append(row)
@@ -133,7 +136,8 @@ def detection_markdown(rows: Sequence[Row]) -> str:
     head += [f"AUC, {key.removeprefix('detection_auc_')}" for key in kinds] + ["rank correlation"]
     lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
     for row in rows:
-        accuracy = "not run" if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
+        missing = "diverged" if row["diverged"] else "not run"
+        accuracy = missing if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
         keys = ("clean_weight", "detection_auc", *kinds, "quality_correlation")
         cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in keys]
         lines.append(f"| {row['participation']:g} | {row['row']} | {row['runs']} | {accuracy} | {' | '.join(cells)} |")
@@ -146,27 +150,53 @@ def first_below(curve: Sequence[float], rounds: Sequence[int], share: float = 0.
 
 
 def toy_claim(cells: Sequence[Cell], folder: Path) -> list[Row]:
-    """Deterministic setting, per K and method: rounds until the stationarity is a tenth of its start, against the exact
-    gradient's, repetition by repetition."""
-    found = {cell.row: result for cell in cells if "deterministic" in cell.table and (result := read(cell, folder))}
+    """Deterministic setting: rounds until the stationarity is a tenth of its start (median; infinite if never), and the
+    share of repetitions that get there within twice the rounds of exact_gradient with the smallest eta_x. None where
+    exact_gradient never does."""
+    found = {Label.of(cell): result for cell in cells if (result := read(cell, folder))}
+    first = min((label.eta_x for label in found), default=0.0)
     rows = []
-    for row, result in found.items():
-        method, K = row.split(" K=")
-        exact = found.get(f"exact_gradient K={K}")
-        times = np.array([first_below(curve, result["round"]) for curve in result["stationarity"]])
-        reference = np.array([first_below(c, exact["round"]) for c in exact["stationarity"]]) if exact else times
-        within = float(np.mean(times <= 2 * reference)) if exact else None
-        rows.append({"K": int(K), "method": method, "median_rounds": float(np.median(times)), "within_twice": within})
-    return sorted(rows, key=lambda row: (row["K"], row["median_rounds"]))
+    for label, result in found.items():
+        if label.setting != "deterministic":
+            continue
+        exact = found.get(replace(label, method="exact_gradient", eta_x=first))
+        times, reference = _tenths(result), _tenths(exact) if exact else np.array([])
+        arrived = np.isfinite(reference)
+        within = float(np.mean((times <= 2 * reference)[arrived])) if arrived.any() else None
+        row = {"K": label.K, "method": label.method, "eta_x": label.eta_x}
+        rows.append(row | {"median_rounds": float(np.median(times)), "within_twice": within})
+    return sorted(rows, key=lambda row: (row["K"], row["eta_x"], row["median_rounds"]))
 
 
-def plan_table(plan: Plan, trials: Sequence[Row], winners: dict[str, dict[str, float]]) -> str:
-    """The grid of step sizes with its winners marked."""
-    lines = ["| method | eta_w | eta_x | selection accuracy % | |", "|--|--|--|--|--|"]
+def _tenths(result: Result) -> np.ndarray:
+    """Per repetition: the first round at a tenth of the start."""
+    return np.array([first_below(curve, result["round"]) for curve in result["stationarity"]])
+
+
+def curves(cells: Sequence[Cell], folder: Path, participation: float) -> list[Row]:
+    """Test accuracy at every evaluation, in per cent, mean over the seeds that ended; a column per row of the
+    table."""
+    columns: dict[str, np.ndarray] = {}
+    rounds: list[float] = []
+    for name in ROWS:
+        own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
+        ended = [result["curve"] for cell in own if (result := read(cell, folder)) and "curve" in result]
+        if ended:
+            rounds = ended[0]["round"]
+            columns[name] = 100 * np.mean([curve["test_accuracy"] for curve in ended], axis=0)
+    return [
+        {"round": int(r), **{name: columns[name][i] if name in columns else "" for name in ROWS}}
+        for i, r in enumerate(rounds)
+    ]
+
+
+def plan_table(trials: Sequence[Row], winners: dict[str, dict[str, float]]) -> str:
+    """The grids, the winners marked."""
+    lines = ["| method | steps | accuracy on the selection set % | loss on it | |", "|--|--|--|--|--|"]
     for trial in trials:
-        score = trial["selection_accuracy"]
-        won = {name: trial[name] for name in plan.grids[trial["method"]]} == winners.get(trial["method"])
-        shown = trial["state"] if score is None else f"{100 * score:.1f}"
-        cells = [trial["method"], f"{trial['eta_w']:g}", f"{trial['eta_x']:g}", shown, "**chosen**" if won else ""]
-        lines.append(f"| {' | '.join(cells)} |")
+        steps = ", ".join(f"{name} {value:g}" for name, value in trial["steps"].items())
+        score, loss = trial["selection_accuracy"], trial["selection_loss"]
+        shown = [trial["state"], ""] if score is None else [f"{100 * score:.1f}", f"{loss:.4f}"]
+        won = "**chosen**" if trial["steps"] == winners.get(trial["method"]) else ""
+        lines.append(f"| {' | '.join([trial['method'], steps, *shown, won])} |")
     return "\n".join(lines)

@@ -3,6 +3,7 @@ bilevel methods, and never on the test set."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,31 @@ from experiments.primal_dual_weighting.grid import Plan, Winners, search_cells
 
 
 def trials(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    """One row per trial: method, step sizes, state, and selection accuracy (None if it diverged or was not run)."""
+    """One row per trial: method, steps, state, and accuracy and loss on the selection set (None if it diverged or was
+    not run)."""
     rows = []
     for cell in search_cells(plan):
         prefix = f"algorithms.{cell.row}."
         steps = {name.removeprefix(prefix): v for name, v in cell.settings.items() if name.startswith(prefix)}
         found = read(cell, folder)
-        rows.append({"method": cell.row, **steps, "state": _state(found), "selection_accuracy": _selection(found)})
+        outcome = (found or {}).get("outcome", {})
+        score = {name: outcome.get(name) for name in ("selection_accuracy", "selection_loss")}
+        rows.append({"method": cell.row, "steps": steps, "state": _state(found), **score})
     return rows
 
 
 def choose(plan: Plan, folder: Path) -> Winners:
-    """The best trial of each method; of equals the first, that is the smallest steps. {} for a method never tried."""
+    """The most accurate trial of each method, of equals the one of smallest loss; {} for a method without any that
+    ended."""
+    ended = [row for row in trials(plan, folder) if row["selection_accuracy"] is not None]
     winners: Winners = {}
-    best: dict[str, float] = {}
-    for row in trials(plan, folder):
-        method, score = row["method"], row["selection_accuracy"]
-        if score is not None and score > best.get(method, -1.0):
-            best[method] = score
-            winners[method] = {name: row[name] for name in plan.grids[method]}
+    for method in plan.grids:
+        own = [row for row in ended if row["method"] == method]
+        if own:
+            best = min(own, key=lambda row: (-row["selection_accuracy"], row["selection_loss"] or math.inf))
+            winners[method] = best["steps"]
     return winners
 
 
 def _state(found: Result | None) -> str:
     return "not run" if found is None else "diverged" if "failed" in found else "done"
-
-
-def _selection(found: Result | None) -> float | None:
-    return found["outcome"]["selection_accuracy"] if found and "outcome" in found else None

@@ -24,6 +24,7 @@ import numpy as np
 
 from pipeline.errors import not_allowed
 from pipeline.params.partitions import Dirichlet, Duplicates, Iid, LabelNoise, Lead, Mixed, Quantity, Shards
+from pipeline.params.rules import require_rates
 
 Draw = Callable[..., np.random.Generator]
 
@@ -85,10 +86,7 @@ def mixed(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Mixed
     samples, source, key = settings.bad_samples, shares[0], "partition.mixed"
     if isinstance(samples, str):
         raise ValueError("bad_samples is still auto: resolve the settings first")
-    if not all(0.0 <= rate <= 1.0 for rate in settings.flip_rates):
-        raise not_allowed(
-            f"{key}.flip_rates", settings.flip_rates, "numbers in [0, 1]", f"{key}.flip_rates: [0.3, 0.6]"
-        )
+    require_rates(f"{key}.flip_rates", settings.flip_rates)
     for name, value in (("bad_samples", samples), ("small_samples", settings.small_samples)):
         if value > len(indices):
             raise not_allowed(f"{key}.{name}", value, _at_most(len(indices)), "lower it, or take a larger data set")
@@ -221,8 +219,9 @@ def power_law_sizes(total: int, clients: int, exponent: float, least: int) -> np
 def label_noise(indices: np.ndarray, labels: np.ndarray, classes: int, settings: LabelNoise, draw: Draw) -> list[Share]:
     """Equal random parts; round(rate n) labels of a client become another one, uniformly among the others."""
     rates, key = settings.rates, "partition.label_noise.rates"
-    if not rates or not all(0.0 <= rate <= 1.0 for rate in rates):
+    if not rates:
         raise not_allowed(key, rates, "a list of one number in [0, 1] per client", f"{key}: [0.0, 0.2, 0.4]")
+    require_rates(key, rates)
     _enough(f"length of {key}", len(rates), len(indices))
     shares = []
     parts = _equal_parts(len(indices), len(rates), draw("iid"))

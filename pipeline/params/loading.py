@@ -12,7 +12,7 @@ import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
@@ -22,21 +22,32 @@ from pipeline.errors import UserError
 from pipeline.params.sections import Params
 from pipeline.params.spec import Section
 
+Record = TypeVar("Record", bound=Section)
+
 
 def load_params(path: Path) -> Params:
     """Read, check and return the parameters; UserError names every key at fault."""
-    tree = read_yaml(path)
-    complaints = list(_wrong_keys(Params, tree, prefix=""))
+    return load(Params, path)
+
+
+def load(kind: type[Record], path: Path) -> Record:
+    """The file as a record of that kind; UserError names every key at fault."""
+    return checked(kind, read_yaml(path), path.name)
+
+
+def checked(kind: type[Record], tree: dict[str, Any], name: str) -> Record:
+    """Nested dictionaries as a record of that kind. name: where they come from, for the messages."""
+    complaints = list(_wrong_keys(kind, tree, prefix=""))
     if not complaints:
-        complaints = list(_wrong_values(tree))
+        complaints = list(_wrong_values(kind, tree))
     if complaints:
-        raise UserError("\n".join(f"{path.name}: {line}" for line in complaints))
-    return _validated(tree)
+        raise UserError("\n".join(f"{name}: {line}" for line in complaints))
+    return _validated(kind, tree)
 
 
-def _validated(tree: dict[str, Any]) -> Params:
+def _validated(kind: type[Record], tree: dict[str, Any]) -> Record:
     """Through JSON, where pydantic's strict mode builds records from mappings; a YAML date becomes a text."""
-    return TypeAdapter(Params).validate_json(json.dumps(tree, default=str), strict=True)
+    return TypeAdapter(kind).validate_json(json.dumps(tree, default=str), strict=True)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -89,7 +100,7 @@ def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
     """Unknown and missing keys of a section and of the sections inside it."""
     if not isinstance(tree, dict):
         name = prefix.rstrip(".")
-        yield f"{name} = {tree!r} is not allowed: it must be a section of keys. Fix: git checkout params.yaml."
+        yield f"{name} = {tree!r} is not allowed: it must be a section of keys. Fix: write keys below it."
         return
     hints = get_type_hints(section)
     fields = {f.name: f for f in dataclasses.fields(section)}
@@ -127,22 +138,22 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 # -------------------------------------------------------------------------------------------- values
 
 
-def _wrong_values(tree: dict[str, Any]) -> Iterator[str]:
+def _wrong_values(record: type[Section], tree: dict[str, Any]) -> Iterator[str]:
     """One line per parameter whose value is not allowed."""
     try:
-        _validated(tree)
+        _validated(record, tree)
     except ValidationError as error:
         seen: set[str] = set()
         for problem in error.errors():
-            key, field, hint = _locate(problem["loc"])
+            key, field, hint = _locate(record, problem["loc"])
             if key not in seen:
                 seen.add(key)
                 yield _wrong_value(key, _value_at(tree, key), field, hint)
 
 
-def _locate(loc: tuple[int | str, ...]) -> tuple[str, dataclasses.Field[Any], Any]:
+def _locate(record: type[Section], loc: tuple[int | str, ...]) -> tuple[str, dataclasses.Field[Any], Any]:
     """The parameter at fault: pydantic's location goes deeper, into lists and branches of unions."""
-    kind: Any = Params
+    kind: Any = record
     path: list[str] = []
     for part in loc:
         field = next(f for f in dataclasses.fields(kind) if f.name == part)

@@ -12,11 +12,19 @@ from pipeline.params.sections import MODEL_NAMES, Params
 def check_rules(params: Params) -> None:
     """UserError for the first setting that cannot work, whatever the data."""
     _problem(params)
+    require_rates("partition.mixed.flip_rates", params.partition.mixed.flip_rates)
+    require_rates("partition.label_noise.rates", params.partition.label_noise.rates)
     if params.data.name != "toy":
         _model(params.model.name)
         _small_enough(params)
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
+
+
+def require_rates(key: str, rates: list[float]) -> None:
+    """UserError for a share of wrong labels that is none."""
+    if not all(0.0 <= rate <= 1.0 for rate in rates):
+        raise not_allowed(key, rates, "a list of numbers in [0, 1], one per client", f"for example {key}: [0.2, 0.4]")
 
 
 def require_plain_steps(method: str, options: ServerOptions) -> None:

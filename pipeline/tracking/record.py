@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import UserError
+
 Scalar = str | int | float | bool | None
 
 _PACKAGES = ("fedbilevel", "torch", "torchvision", "pytorch-lightning", "torchmetrics", "numpy")
@@ -61,7 +63,9 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Record:
-        """Keys it does not know are somebody else's and left alone."""
+        """UserError if there is none. Keys it does not know are somebody else's and left alone."""
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: nothing was trained. Fix: .venv/bin/dvc repro")
         found = json.loads(path.read_text(encoding="utf-8"))
         known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
         if known.get("run"):

@@ -38,6 +38,11 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
     """The client-weighting problem with all samples on the device; UserError for settings that do not fit the data."""
     dtype = DTYPES[params.train.precision]
     data = FederatedData.build(raw, partition, device, dtype)
+    if params.algorithm == "oracle_weights" and not partition.clean.any():
+        raise UserError(
+            f"algorithm: oracle_weights shares the weight among clean clients, and partition.scheme:"
+            f" {partition.scheme} has none here. Fix: another algorithm, or one clean client."
+        )
     size = params.federation.validation_batch_size
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)

@@ -44,6 +44,17 @@ def test_damping_ends_at_the_damped_solve(toy):
     assert (lam - toy.solve(x).dual).norm() > 0.01  # the undamped solve is another point
 
 
+def test_dampings_bias_is_of_first_order(toy):
+    """Half the damping, half the distance of lambda^T grad f_i to the hypergradient (1 % more by the second order)."""
+    exact = toy.solve(torch.full((5,), 0.2, dtype=torch.float64)).hypergradient
+    errors = []
+    for rho in (0.002, 0.001):
+        turn = make_turn(dataclasses.replace(HYPER, dual_damping=rho), toy)
+        errors.append((run("primal_dual", turn, 1500, frozen=("x",)).memory["hypergradient"] - exact).norm())
+    assert 0 < errors[0] < 0.02 * exact.norm()
+    assert errors[0] / errors[1] == pytest.approx(2.0, rel=0.02)
+
+
 def test_damping_takes_part_of_the_dual_away(toy):
     """One step: lambda_2 = lambda_1 + eta (sum_i x_i g_i - rho lambda_1)."""
     hyper = dataclasses.replace(HYPER, dual_damping=0.25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -10,7 +11,9 @@ import pytest
 from experiments import cells, tracking
 from experiments.cells import Cell
 from experiments.primal_dual_weighting import figures, page, tables, toy, winners
-from experiments.primal_dual_weighting.grid import AS_PRINTED, ROWS, Plan, search_cells, table_cells
+from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
+from experiments.primal_dual_weighting.params import Profile, ToyFigures
+from pipeline.errors import UserError
 
 TINY = {"data.name": "digits", "model.name": "linear", "train.rounds": 3, "train.eval_every": 3}
 
@@ -71,16 +74,17 @@ def test_a_diverging_cell_says_so(tmp_path):
 
 def test_every_row_at_every_participation_and_equal_trials(plan):
     made = table_cells(plan, "table", {"rfho": {"eta_w": 0.05, "eta_x": 7.0}})
-    assert {(c.row, c.participation) for c in made} == {
-        (r, p) for r in ROWS for p in plan.sizes["table"]["participation"]
-    }
+    assert {(c.row, c.participation) for c in made} == {(r, p) for r in ROWS for p in plan.sizes.table.participation}
     assert len({c.name for c in made}) == len(made)
     rfho = next(c for c in made if c.row == "rfho")
     assert rfho.settings["algorithms.rfho.eta_x"] == 7.0
     printed = next(c for c in made if c.row == AS_PRINTED)
     assert printed.settings["algorithms.primal_dual.schedule"] == "constant"
     trials = [c.row for c in search_cells(plan)]
-    assert len({trials.count(row) for row in set(trials)}) == 1
+    assert {row: trials.count(row) for row in set(trials)} == {
+        **dict.fromkeys(("primal_dual", "rfho", "fednest", "sustain", "afl"), 6),
+        **dict.fromkeys(("average", "validation_only", "oracle_weights"), 3),
+    }
 
 
 def written(folder, cell, outcome, failed=None):
@@ -98,16 +102,19 @@ def written(folder, cell, outcome, failed=None):
 
 
 def test_the_winner_is_the_best_on_the_selection_set(plan, tmp_path):
-    """Not on the test set; of equals the first; a diverged or missing trial never wins."""
+    """Not on the test set; of equals the one of smaller loss; a diverged or missing trial never wins."""
+    plan = dataclasses.replace(
+        plan, grids={"rfho": {"eta_w": [0.1, 0.2], "eta_x": [1.0, 3.0]}, "afl": {"eta_x": [0.1]}}
+    )
     rfho = [c for c in search_cells(plan) if c.row == "rfho"]
-    assert len(rfho) == 4
-    written(tmp_path, rfho[0], {"selection_accuracy": 0.7, "test_accuracy": 0.99})
-    written(tmp_path, rfho[1], {"selection_accuracy": 0.8, "test_accuracy": 0.1})
+    written(tmp_path, rfho[0], {"selection_accuracy": 0.7, "selection_loss": 0.1, "test_accuracy": 0.99})
+    written(tmp_path, rfho[1], {"selection_accuracy": 0.8, "selection_loss": 0.4, "test_accuracy": 0.2})
     written(tmp_path, rfho[2], {}, failed="gone")
-    found = winners.choose(plan, tmp_path)
-    assert found == {"rfho": {"eta_w": 0.1, "eta_x": 3.0}}
+    assert winners.choose(plan, tmp_path) == {"rfho": {"eta_w": 0.1, "eta_x": 3.0}}
     states = [row["state"] for row in winners.trials(plan, tmp_path) if row["method"] == "rfho"]
     assert states == ["done", "done", "diverged", "not run"]
+    written(tmp_path, rfho[3], {"selection_accuracy": 0.8, "selection_loss": 0.3, "test_accuracy": 0.1})
+    assert winners.choose(plan, tmp_path) == {"rfho": {"eta_w": 0.2, "eta_x": 3.0}}
 
 
 def test_the_table_by_hand(tmp_path):
@@ -156,10 +163,10 @@ def test_rounds_to_a_tenth():
 
 def test_a_toy_cell_holds_its_repetitions(tmp_path):
     """The exact gradient starts at w = 0, x = 1/N, whatever the method: one start per repetition."""
-    tiny = Plan("quick", {"toy": {"repetitions": 2, "rounds": 2, "inner_steps": [1], "eval_every": 1}}, {})
+    tiny = Plan("quick", Profile(toy=ToyFigures(repetitions=2, rounds=2, inner_steps=[1], eval_every=1)), {})
     made = toy.toy_cells(tiny)
     assert len(made) == 10
-    chosen = [c for c in made if "deterministic" in c.table and c.row in ("primal_dual K=1", "rfho K=1")]
+    chosen = [c for c in made if "deterministic" in c.table and c.row.startswith(("primal_dual", "rfho"))]
     for cell in chosen:
         toy.run_toy(cell, tmp_path, tmp_path)
     a, b = (cells.read(cell, tmp_path) for cell in chosen)
@@ -170,3 +177,75 @@ def test_a_toy_cell_holds_its_repetitions(tmp_path):
     assert figures.toy(made, tmp_path) is not None
     rows = tables.toy_claim(made, tmp_path)
     assert {row["method"] for row in rows} == {"primal_dual", "rfho"}
+    assert {row["within_twice"] for row in rows} == {None}  # exact_gradient was not run
+    steps = {name for name, _, _ in tracking.points(a)}
+    assert steps == {"upper_value", "stationarity"}
+
+
+def test_the_toys_claim_by_hand(tmp_path):
+    """exact_gradient arrives after 4 and 8 rounds and once never; rfho after 8 (in time), 20 (late) and never."""
+    sizes = ToyFigures(repetitions=3, rounds=8, inner_steps=[1], eval_every=4, eta_x=[0.01])
+    made = toy.toy_cells(Plan("quick", Profile(toy=sizes), {}))
+    never, rounds = [1.0, 0.5, 0.5, 0.5], [0, 4, 8, 20]
+    curves = {
+        "exact_gradient": [[1.0, 0.1, 0.1, 0.1], [1.0, 0.5, 0.1, 0.1], never],
+        "rfho": [[1.0, 0.5, 0.1, 0.1], [1.0, 0.5, 0.5, 0.1], never],
+        "sustain": [never, never, never],
+    }
+    for cell in made:
+        if (label := toy.Label.of(cell)).setting == "deterministic" and label.method in curves:
+            cells.save(cell, tmp_path, {"round": rounds, "stationarity": curves[label.method]})
+    claim = {row["method"]: (row["median_rounds"], row["within_twice"]) for row in tables.toy_claim(made, tmp_path)}
+    assert claim == {"exact_gradient": (8, 1.0), "rfho": (20, 0.5), "sustain": (math.inf, 0.0)}
+    for cell in made:
+        if toy.Label.of(cell).method == "exact_gradient":
+            cells.save(cell, tmp_path, {"round": rounds, "stationarity": [never]})
+    assert {row["within_twice"] for row in tables.toy_claim(made, tmp_path)} == {None}
+
+
+def test_diverged_runs_are_called_so_everywhere(tmp_path):
+    own = [Cell("t", "rfho", TINY | {"algorithm": "rfho"})]
+    written(tmp_path, own[0], {}, failed="gone")
+    assert figures.accuracy(own, tmp_path, "") is None
+    assert "| diverged |" in tables.detection_markdown(tables.detections(own, tmp_path))
+    assert "| diverged |" in tables.markdown(tables.summarise(own, tmp_path, published=False), published=False)
+
+
+def sleepy(cell, folder, data):
+    """A runner that fails for rfho."""
+    if cell.row == "rfho":
+        raise RuntimeError("no luck")
+    return cell.name
+
+
+def test_a_failing_cell_is_named_and_the_others_go_on(tmp_path, capsys):
+    own = [Cell("t", row, {"data.name": "toy", "algorithm": row}) for row in ("rfho", "fednest")]
+    with pytest.raises(UserError, match="1 cells failed: t/rfho"):
+        cells.run_all(own, tmp_path, 1, tmp_path, sleepy)
+    printed = capsys.readouterr().out
+    assert "failed with RuntimeError: no luck" in printed
+    assert "t/fednest" in printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("quick:", "quik:", ["quik", "quick"]),
+        ("data: digits", "data: digit", ["data.name", "digits"]),
+        ("seeds: [0]", "seeds: 0", ["seeds", "list of whole numbers"]),
+        ("participation: [1.0, 0.5]", "participation: [1.5]", ["federation.participation", "1.5"]),
+        ("  rfho: {eta_w", "  rhfo: {eta_w", ["grids.rhfo", "rfho"]),
+        ("  rfho: {eta_w", "  rfho: {eta_v", ["grids.rfho", "eta_v"]),
+        ("eta_w: [0.05,", "eta_w: [-0.05,", ["eta_w", "-0.05"]),
+        ("eval_every: 10,", "evalevery: 10,", ["evalevery", "eval_every"]),
+    ],
+)
+def test_mistakes_in_the_experiments_parameters(tmp_path, old, new, said):
+    path = tmp_path / "params.yaml"
+    text = (HERE / "params.yaml").read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError) as error:
+        Plan.load("quick", path)
+    for word in said:
+        assert word in str(error.value)
