@@ -3,12 +3,13 @@ bilevel methods, and never on the test set."""
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from experiments.cells import Result, read
 from experiments.primal_dual_weighting.grid import Plan, Winners, search_cells
+from pipeline.params import Params
 
 
 def trials(plan: Plan, folder: Path) -> list[dict[str, Any]]:
@@ -26,15 +27,18 @@ def trials(plan: Plan, folder: Path) -> list[dict[str, Any]]:
 
 
 def choose(plan: Plan, folder: Path) -> Winners:
-    """The most accurate trial of each method, of equals the one of smallest loss; {} for a method without any that
-    ended."""
+    """The most accurate trial of each method; of equals the library's default, else the one of smallest loss. A method
+    without any that ended is left out."""
     ended = [row for row in trials(plan, folder) if row["selection_accuracy"] is not None]
     winners: Winners = {}
     for method in plan.grids:
         own = [row for row in ended if row["method"] == method]
         if own:
-            best = min(own, key=lambda row: (-row["selection_accuracy"], row["selection_loss"] or math.inf))
-            winners[method] = best["steps"]
+            top = max(row["selection_accuracy"] for row in own)
+            equals = [row for row in own if row["selection_accuracy"] == top]
+            shipped = dataclasses.asdict(getattr(Params().algorithms, method))
+            default = [row for row in equals if row["steps"].items() <= shipped.items()]
+            winners[method] = min(default or equals, key=lambda row: row["selection_loss"])["steps"]
     return winners
 
 

@@ -14,6 +14,7 @@ from experiments.primal_dual_weighting import figures, page, tables, toy, winner
 from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
 from experiments.primal_dual_weighting.params import Profile, ToyFigures
 from pipeline.errors import UserError
+from pipeline.params import Params
 
 TINY = {"data.name": "digits", "model.name": "linear", "train.rounds": 3, "train.eval_every": 3}
 
@@ -102,7 +103,7 @@ def written(folder, cell, outcome, failed=None):
 
 
 def test_the_winner_is_the_best_on_the_selection_set(plan, tmp_path):
-    """Not on the test set; of equals the one of smaller loss; a diverged or missing trial never wins."""
+    """Not on the test set; of equals the one of smallest loss; a diverged or missing trial never wins."""
     plan = dataclasses.replace(
         plan, grids={"rfho": {"eta_w": [0.1, 0.2], "eta_x": [1.0, 3.0]}, "afl": {"eta_x": [0.1]}}
     )
@@ -115,6 +116,15 @@ def test_the_winner_is_the_best_on_the_selection_set(plan, tmp_path):
     assert states == ["done", "done", "diverged", "not run"]
     written(tmp_path, rfho[3], {"selection_accuracy": 0.8, "selection_loss": 0.3, "test_accuracy": 0.1})
     assert winners.choose(plan, tmp_path) == {"rfho": {"eta_w": 0.2, "eta_x": 3.0}}
+
+
+def test_of_equal_trials_the_shipped_steps_win(plan, tmp_path):
+    shipped = Params().algorithms.primal_dual
+    grid = {"eta_w": [shipped.eta_w, 0.01], "eta_x": [0.5, shipped.eta_x]}
+    plan = dataclasses.replace(plan, grids={"primal_dual": grid})
+    for loss, cell in enumerate(search_cells(plan)):
+        written(tmp_path, cell, {"selection_accuracy": 0.8, "selection_loss": float(loss)})
+    assert winners.choose(plan, tmp_path) == {"primal_dual": {"eta_w": shipped.eta_w, "eta_x": shipped.eta_x}}
 
 
 def test_the_table_by_hand(tmp_path):
