@@ -39,11 +39,10 @@ Winners = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of a profile (quick or full) and the grids."""
+    """A profile, quick or full, and its sizes."""
 
     profile: str
     sizes: Profile
-    grids: dict[str, dict[str, list[float]]]
 
     @classmethod
     def load(cls, profile: str, path: Path = HERE / "params.yaml") -> Plan:
@@ -51,7 +50,7 @@ class Plan:
         from pipeline.params.loading import load
 
         experiments = load(Experiments, path)
-        plan = cls(profile, getattr(experiments, profile), experiments.grids)
+        plan = cls(profile, getattr(experiments, profile))
         plan.check(path.name)
         return plan
 
@@ -59,19 +58,26 @@ class Plan:
         """Every cell holds parameters that the library admits."""
         from pipeline.params.loading import checked
 
-        for method, grid in self.grids.items():
+        for method, grid in self.sizes.grids.items():
             if method not in ROWS:
                 raise not_allowed(
-                    f"{name}: grids.{method}", grid, f"of one of {', '.join(ROWS)}", "rename or remove it"
+                    f"{name}: {self.profile}.grids.{method}",
+                    grid,
+                    f"of one of {', '.join(ROWS)}",
+                    "rename or remove it",
                 )
             for step, values in grid.items():
                 if not values:
-                    raise not_allowed(f"{name}: grids.{method}.{step}", values, "at least one number", "add one")
+                    raise not_allowed(
+                        f"{name}: {self.profile}.grids.{method}.{step}", values, "at least one number", "add one"
+                    )
         for cell in itertools.chain(search_cells(self), *(table_cells(self, table, {}) for table in TABLES)):
             try:
                 params = override(Params(), cell.settings)
             except KeyError as error:
-                raise UserError(f"{name}: grids.{cell.row}: {error.args[0]}. Fix: rename or remove it.") from None
+                raise UserError(
+                    f"{name}: {self.profile}.grids.{cell.row}: {error.args[0]}. Fix: rename or remove it."
+                ) from None
             checked(Params, dataclasses.asdict(params), f"{name}, {cell.table}, {cell.row}")
 
 
@@ -79,7 +85,7 @@ def search_cells(plan: Plan) -> list[Cell]:
     """Every grid, at full participation."""
     size = plan.sizes.search
     cells = []
-    for method, grid in plan.grids.items():
+    for method, grid in plan.sizes.grids.items():
         for values in itertools.product(*grid.values()):
             steps = dict(zip(grid, values, strict=True))
             settings = _settings(size.data, size.rounds, size.rounds, method) | _steps(method, steps)

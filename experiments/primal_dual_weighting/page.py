@@ -43,8 +43,8 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
         "## Step sizes",
         "Chosen by accuracy on the selection set, which no method sees; of equals the library's default, else the"
         f" smallest loss. {size.data}, {size.rounds} rounds, participation 1, seed {size.seed}."
-        " The same number of trials for every method that learns weights, half as many for one step size; but the other"
-        " settings of primal_dual were found by some twenty earlier trials, those of its competitors are first choices."
+        " As many trials for each method that learns weights, and defaults where there is none; but the other settings"
+        " of primal_dual were found by some twenty earlier trials, those of its competitors are first choices."
         + (f" **{waiting} trials are not run; without any, a method has its default steps.**" if waiting else ""),
         tables.plan_table(tried, winners),
         provenance(search_cells(plan), folder),

@@ -48,6 +48,7 @@ class Profile(Section):
     fashion: Table = section(Table, "Figure 4")
     bad_clients: Table = section(Table, "bad clients of every kind")
     toy: ToyFigures = section(ToyFigures, "Figures 1 and 2")
+    grids: dict[str, dict[str, list[float]]] = param({}, "step sizes tried, by method")
 
 
 @dataclass(frozen=True)
@@ -56,4 +57,3 @@ class Experiments(Section):
 
     quick: Profile = section(Profile, "make paper-quick")
     full: Profile = section(Profile, "make paper")
-    grids: dict[str, dict[str, list[float]]] = param({}, "step sizes tried, by method")

@@ -31,7 +31,7 @@ def choose(plan: Plan, folder: Path) -> Winners:
     without any that ended is left out."""
     ended = [row for row in trials(plan, folder) if row["selection_accuracy"] is not None]
     winners: Winners = {}
-    for method in plan.grids:
+    for method in plan.sizes.grids:
         own = [row for row in ended if row["method"] == method]
         if own:
             top = max(row["selection_accuracy"] for row in own)

@@ -78,7 +78,9 @@ class Rfho(ServerOptions):
     """Differentiation through realised steps (``pipeline.algorithms.rfho``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(3.0, "step size of the client weights; the hypergradient is eta_w small", gt=0, symbol="eta_x")
+    eta_x: float = param(
+        10.0, "step size of the client weights; the hypergradient is eta_w small", gt=0, symbol="eta_x"
+    )
     inner_steps: int = param(1, "steps of the model that are differentiated through", ge=1, symbol="K")
     mode: Literal["reverse", "forward", "realtime"] = param(
         "reverse",
@@ -92,7 +94,7 @@ class FedNest(ServerOptions):
     """Lower steps and a Neumann series (``pipeline.algorithms.fednest``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(1.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
+    eta_x: float = param(4.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
     series_products: NonNegativeInt | Auto = param(
@@ -108,7 +110,7 @@ class Sustain(ServerOptions):
     """A single loop with recursive momentum (``pipeline.algorithms.sustain``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(1.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
+    eta_x: float = param(4.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     storm_weight: float = param(
         0.5, "share of the fresh estimate in a direction; 1 = plain stochastic descent", gt=0, le=1, symbol="c"
@@ -123,7 +125,7 @@ class Sustain(ServerOptions):
 class Afl(ServerOptions):
     """The worst mixture of clients (``pipeline.algorithms.afl``)."""
 
-    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.01, "step size of the client weights, uphill", gt=0, symbol="eta_x")
 
 
@@ -131,21 +133,21 @@ class Afl(ServerOptions):
 class ValidationOnly(ServerOptions):
     """The server's validation set alone (``pipeline.algorithms.validation_only``)."""
 
-    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class Average(ServerOptions):
     """Fixed weights: 1/N, or by samples (``pipeline.algorithms.average``)."""
 
-    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class OracleWeights(ServerOptions):
     """Fixed weights: the clean clients' label shares (``pipeline.algorithms.oracle_weights``)."""
 
-    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)

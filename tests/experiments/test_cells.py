@@ -81,7 +81,7 @@ def test_every_row_at_every_participation_and_equal_trials(plan):
     assert rfho.settings["algorithms.rfho.eta_x"] == 7.0
     printed = next(c for c in made if c.row == AS_PRINTED)
     assert printed.settings["algorithms.primal_dual.schedule"] == "constant"
-    trials = [c.row for c in search_cells(plan)]
+    trials = [c.row for c in search_cells(Plan.load("full"))]
     assert {row: trials.count(row) for row in set(trials)} == {
         **dict.fromkeys(("primal_dual", "rfho", "fednest", "sustain", "afl"), 6),
         **dict.fromkeys(("average", "validation_only", "oracle_weights"), 3),
@@ -104,9 +104,8 @@ def written(folder, cell, outcome, failed=None):
 
 def test_the_winner_is_the_best_on_the_selection_set(plan, tmp_path):
     """Not on the test set; of equals the one of smallest loss; a diverged or missing trial never wins."""
-    plan = dataclasses.replace(
-        plan, grids={"rfho": {"eta_w": [0.1, 0.2], "eta_x": [1.0, 3.0]}, "afl": {"eta_x": [0.1]}}
-    )
+    grids = {"rfho": {"eta_w": [0.1, 0.2], "eta_x": [1.0, 3.0]}, "afl": {"eta_x": [0.1]}}
+    plan = dataclasses.replace(plan, sizes=dataclasses.replace(plan.sizes, grids=grids))
     rfho = [c for c in search_cells(plan) if c.row == "rfho"]
     written(tmp_path, rfho[0], {"selection_accuracy": 0.7, "selection_loss": 0.1, "test_accuracy": 0.99})
     written(tmp_path, rfho[1], {"selection_accuracy": 0.8, "selection_loss": 0.4, "test_accuracy": 0.2})
@@ -121,7 +120,7 @@ def test_the_winner_is_the_best_on_the_selection_set(plan, tmp_path):
 def test_of_equal_trials_the_shipped_steps_win(plan, tmp_path):
     shipped = Params().algorithms.primal_dual
     grid = {"eta_w": [shipped.eta_w, 0.01], "eta_x": [0.5, shipped.eta_x]}
-    plan = dataclasses.replace(plan, grids={"primal_dual": grid})
+    plan = dataclasses.replace(plan, sizes=dataclasses.replace(plan.sizes, grids={"primal_dual": grid}))
     for loss, cell in enumerate(search_cells(plan)):
         written(tmp_path, cell, {"selection_accuracy": 0.8, "selection_loss": float(loss)})
     assert winners.choose(plan, tmp_path) == {"primal_dual": {"eta_w": shipped.eta_w, "eta_x": shipped.eta_x}}
@@ -173,7 +172,7 @@ def test_rounds_to_a_tenth():
 
 def test_a_toy_cell_holds_its_repetitions(tmp_path):
     """The exact gradient starts at w = 0, x = 1/N, whatever the method: one start per repetition."""
-    tiny = Plan("quick", Profile(toy=ToyFigures(repetitions=2, rounds=2, inner_steps=[1], eval_every=1)), {})
+    tiny = Plan("quick", Profile(toy=ToyFigures(repetitions=2, rounds=2, inner_steps=[1], eval_every=1)))
     made = toy.toy_cells(tiny)
     assert len(made) == 10
     chosen = [c for c in made if "deterministic" in c.table and c.row.startswith(("primal_dual", "rfho"))]
@@ -195,7 +194,7 @@ def test_a_toy_cell_holds_its_repetitions(tmp_path):
 def test_the_toys_claim_by_hand(tmp_path):
     """exact_gradient arrives after 4 and 8 rounds and once never; rfho after 8 (in time), 20 (late) and never."""
     sizes = ToyFigures(repetitions=3, rounds=8, inner_steps=[1], eval_every=4, eta_x=[0.01])
-    made = toy.toy_cells(Plan("quick", Profile(toy=sizes), {}))
+    made = toy.toy_cells(Plan("quick", Profile(toy=sizes)))
     never, rounds = [1.0, 0.5, 0.5, 0.5], [0, 4, 8, 20]
     curves = {
         "exact_gradient": [[1.0, 0.1, 0.1, 0.1], [1.0, 0.5, 0.1, 0.1], never],
@@ -244,9 +243,9 @@ def test_a_failing_cell_is_named_and_the_others_go_on(tmp_path, capsys):
         ("data: digits", "data: digit", ["data.name", "digits"]),
         ("seeds: [0]", "seeds: 0", ["seeds", "list of whole numbers"]),
         ("participation: [1.0, 0.5]", "participation: [1.5]", ["federation.participation", "1.5"]),
-        ("  rfho: {eta_w", "  rhfo: {eta_w", ["grids.rhfo", "rfho"]),
-        ("  rfho: {eta_w", "  rfho: {eta_v", ["grids.rfho", "eta_v"]),
-        ("eta_w: [0.05,", "eta_w: [-0.05,", ["eta_w", "-0.05"]),
+        ("    rfho: {eta_w", "    rhfo: {eta_w", ["grids.rhfo", "rfho"]),
+        ("    rfho: {eta_w", "    rfho: {eta_v", ["grids.rfho", "eta_v"]),
+        ("eta_w: [0.1]", "eta_w: [-0.05]", ["eta_w", "-0.05"]),
         ("eval_every: 10,", "evalevery: 10,", ["evalevery", "eval_every"]),
     ],
 )
