@@ -72,3 +72,16 @@ def test_dvc_yaml_lists_every_module_a_stage_imports(stage):
         if file.name not in packages and not any(name == dep or name.startswith(f"{dep}/") for dep in listed):
             missing.append(name)
     assert set(missing) <= NO_MATTER[stage]
+
+
+def test_the_experiments_dvc_yaml_lists_every_module_they_consist_of():
+    """The page is made anew when any of them changes; what runs cells depends on the whole library."""
+    folder = ROOT / "experiments" / "primal_dual_weighting"
+    stages = YAML(typ="safe").load((folder / "dvc.yaml").read_text())["stages"]
+    modules = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    for name, stage in stages.items():
+        assert "../../pipeline" in stage["deps"], name
+        if name.endswith("-page"):
+            assert modules | {"../cells.py", "../tracking.py", "published.csv"} <= set(stage["deps"]), name
+        elif not name.endswith("-toy"):
+            assert modules - {"page.py", "tables.py", "figures.py"} <= set(stage["deps"]), name
