@@ -118,12 +118,13 @@ def run_all(
     data: Path,
     runner: Callable[[Cell, Path, Path], str] | None = None,
 ) -> None:
-    """Run the missing cells in their order, in `workers` processes of one thread each; a line for each as it ends.
+    """Run the missing cells in their order, in `workers` processes of one thread each; a line for each as it ends. A
+    cell that another table has run already is taken over.
 
     One thread per cell: on two cores two cells side by side take about half the time of one after the other with two
     threads each, since a round's tensors are too small to share.
     """
-    missing = [cell for cell in cells if not cell.path(folder).is_file()]
+    missing = [cell for cell in cells if not cell.path(folder).is_file() and not take_over(cell, folder)]
     print(f"{len(cells) - len(missing)} of {len(cells)} cells are done, {len(missing)} to run", flush=True)
     if not missing:
         return
@@ -152,6 +153,14 @@ def run_all(
         raise UserError(
             f"{len(broken)} cells failed: {', '.join(broken)}. Fix: run one alone with `--only` to see why."
         )
+
+
+def take_over(cell: Cell, folder: Path) -> bool:
+    """Copy the file of the same run in another table; whether there is one."""
+    twins = sorted(folder.glob(f"*/{cell.path(folder).name}"))
+    if twins:
+        save(cell, folder, json.loads(twins[0].read_text()) | {"cell": dataclasses.asdict(cell)})
+    return bool(twins)
 
 
 def fetch(name: str, data: Path) -> None:

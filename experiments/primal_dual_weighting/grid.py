@@ -88,7 +88,7 @@ def search_cells(plan: Plan) -> list[Cell]:
     for method, grid in plan.sizes.grids.items():
         for values in itertools.product(*grid.values()):
             steps = dict(zip(grid, values, strict=True))
-            settings = _settings(size.data, size.rounds, size.rounds, method) | _steps(method, steps)
+            settings = _settings(size.data, size.rounds, size.eval_every, method) | _steps(method, steps)
             cells.append(Cell(f"{plan.profile}-search", method, {**settings, "seed": size.seed}))
     return cells
 

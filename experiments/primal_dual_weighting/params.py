@@ -13,6 +13,7 @@ class Search(Section):
 
     data: str = param("digits", "data set")
     rounds: int = param(100, "outer iterations")
+    eval_every: int = param(100, "rounds between evaluations; the table's shares its runs if all else is equal too")
     seed: int = param(0, "the one seed")
 
 

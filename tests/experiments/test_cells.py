@@ -65,6 +65,15 @@ def test_a_cell_runs_once_and_tells_what_came_out(tmp_path):
     assert {"test_accuracy", "client_weight/09", "cost/hvps", "clean_weight"} <= set(names)
 
 
+def test_a_run_that_two_tables_share_is_run_once(tmp_path):
+    """Same parameters in use: the file is taken over, with its own labels; other parameters: it is not."""
+    one, same = Cell("search", "rfho", TINY), Cell("table", "rfho", TINY | {"train.checkpoint_every": 7})
+    cells.save(one, tmp_path, {"cell": {"table": "search"}, "outcome": {"test_accuracy": 0.5}})
+    cells.run_all([same], tmp_path, 1, tmp_path / "no data")
+    assert cells.read(same, tmp_path) == {"cell": dataclasses.asdict(same), "outcome": {"test_accuracy": 0.5}}
+    assert not cells.take_over(Cell("table", "rfho", TINY | {"seed": 1}), tmp_path)
+
+
 def test_a_diverging_cell_says_so(tmp_path):
     data = tmp_path / "data"
     cells.fetch("digits", data)
