@@ -69,7 +69,9 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
     ]
     drawn = figures.accuracy(cells, folder, f"Test accuracy on {size.data}")
     if figures.save_if_any(drawn, out / f"{table}.png"):
-        parts.insert(2, f"![Test accuracy over rounds]({table}.png)")
+        parts.insert(
+            2, f"![Test accuracy over rounds]({table}.png)\n\nWhat stays below the frame is in the table alone."
+        )
     return parts
 
 
