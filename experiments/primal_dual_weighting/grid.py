@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cells import Cell
-from experiments.primal_dual_weighting.params import Experiments, Profile, Table
+from experiments.primal_dual_weighting.params import Experiments, Profile, Search, Table
 from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
 from pipeline.params.spec import override
@@ -88,7 +88,7 @@ def search_cells(plan: Plan) -> list[Cell]:
     for method, grid in plan.sizes.grids.items():
         for values in itertools.product(*grid.values()):
             steps = dict(zip(grid, values, strict=True))
-            settings = _settings(size.data, size.rounds, size.eval_every, method) | _steps(method, steps)
+            settings = _settings(size, method) | _steps(method, steps)
             cells.append(Cell(f"{plan.profile}-search", method, {**settings, "seed": size.seed}))
     return cells
 
@@ -100,19 +100,20 @@ def table_cells(plan: Plan, table: str, winners: Winners) -> list[Cell]:
     cells = []
     for seed, participation, row in itertools.product(size.seeds, size.participation, ROWS):
         method = row.split(",")[0]
-        settings = _settings(size.data, size.rounds, size.eval_every, method)
+        settings = _settings(size, method)
         settings |= {"seed": seed, "federation.participation": participation, "partition.scheme": size.scheme}
         settings |= LISTING if row == AS_PRINTED else _steps(method, winners.get(method, {}))
         cells.append(Cell(f"{plan.profile}-{table}", row, settings))
     return cells
 
 
-def _settings(data: str, rounds: int, eval_every: int, method: str) -> dict[str, Any]:
+def _settings(size: Search | Table, method: str) -> dict[str, Any]:
     return {
-        "data.name": data,
+        "data.name": size.data,
+        "model.name": size.model,
         "algorithm": method,
-        "train.rounds": rounds,
-        "train.eval_every": eval_every,
+        "train.rounds": size.rounds,
+        "train.eval_every": size.eval_every,
         "train.checkpoint_every": 100,
     }
 

@@ -42,7 +42,7 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
     parts += [
         "## Step sizes",
         "Chosen by accuracy on the selection set, which no method sees; of equals the library's default, else the"
-        f" smallest loss. {size.data}, {size.rounds} rounds, participation 1, seed {size.seed}."
+        f" smallest loss. {size.data}, {size.model}, {size.rounds} rounds, participation 1, seed {size.seed}."
         " As many trials for each method that learns weights, and defaults where there is none; but the other settings"
         " of primal_dual were found by some twenty earlier trials, those of its competitors are first choices."
         + (f" **{waiting} trials are not run; without any, a method has its default steps.**" if waiting else ""),
@@ -63,7 +63,7 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
     for participation in size.participation:
         tables.write_csv(tables.curves(cells, folder, participation), out / f"{table}_p{participation:g}.csv")
     parts = [
-        f"## {TITLES[table]}: {size.data}, {size.rounds} rounds",
+        f"## {TITLES[table]}: {size.data}, {size.model}, {size.rounds} rounds",
         tables.markdown(rows, published),
         provenance(cells, folder),
     ]
@@ -80,7 +80,7 @@ def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) ->
     rows = tables.detections(cells, folder)
     tables.write_csv(rows, out / "bad_clients.csv")
     return [
-        f"## {TITLES['bad_clients']}: {size.data}, {size.rounds} rounds",
+        f"## {TITLES['bad_clients']}: {size.data}, {size.model}, {size.rounds} rounds",
         "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
         " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 ="
         " the weights tell nothing); a copy and a small client count as bad. Rank correlation: of the weights with the"

@@ -12,6 +12,7 @@ class Search(Section):
     """The grids' runs, at full participation on the lead partition."""
 
     data: str = param("digits", "data set")
+    model: str = param("lenet5", "network")
     rounds: int = param(100, "outer iterations")
     eval_every: int = param(100, "rounds between evaluations; the table's shares its runs if all else is equal too")
     seed: int = param(0, "the one seed")
@@ -22,6 +23,7 @@ class Table(Section):
     """All methods at some participations and seeds."""
 
     data: str = param("digits", "data set")
+    model: str = param("lenet5", "network")
     rounds: int = param(200, "outer iterations")
     eval_every: int = param(10, "rounds between evaluations")
     participation: list[float] = param([1.0], "chance of each client to take part in a round")

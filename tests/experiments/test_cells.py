@@ -254,8 +254,8 @@ def test_a_failing_cell_is_named_and_the_others_go_on(tmp_path, capsys):
         ("participation: [1.0, 0.5]", "participation: [1.5]", ["federation.participation", "1.5"]),
         ("    rfho: {eta_w", "    rhfo: {eta_w", ["grids.rhfo", "rfho"]),
         ("    rfho: {eta_w", "    rfho: {eta_v", ["grids.rfho", "eta_v"]),
-        ("eta_w: [0.1]", "eta_w: [-0.05]", ["eta_w", "-0.05"]),
-        ("eval_every: 10,", "evalevery: 10,", ["evalevery", "eval_every"]),
+        ("eta_w: [0.1,", "eta_w: [-0.05,", ["eta_w", "-0.05"]),
+        ("eval_every: 20,", "evalevery: 20,", ["evalevery", "eval_every"]),
     ],
 )
 def test_mistakes_in_the_experiments_parameters(tmp_path, old, new, said):
