@@ -225,12 +225,9 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
     if task.device.type == "cuda":
         content["machine"]["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
     save(cell, folder, content)
-    what = content.get("failed") or ", ".join(f"{k} {v:.4g}" for k, v in content["outcome"].items() if _scalar(v))
+    figures = [(name, value) for name, value in content.get("outcome", {}).items() if isinstance(value, float)]
+    what = content.get("failed") or ", ".join(f"{name} {value:.4g}" for name, value in figures)
     return f"{cell.name}: {what}"
-
-
-def _scalar(value: Any) -> bool:
-    return isinstance(value, float)
 
 
 def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Path) -> Result:

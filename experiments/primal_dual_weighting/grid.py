@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cells import Cell
-from experiments.primal_dual_weighting.params import Experiments, Profile, Search, Table
+from experiments.primal_dual_weighting.params import Experiments, Profile, Runs, Table
 from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
 from pipeline.params.spec import override
@@ -107,7 +107,7 @@ def table_cells(plan: Plan, table: str, winners: Winners) -> list[Cell]:
     return cells
 
 
-def _settings(size: Search | Table, method: str) -> dict[str, Any]:
+def _settings(size: Runs, method: str) -> dict[str, Any]:
     return {
         "data.name": size.data,
         "model.name": size.model,

@@ -12,6 +12,7 @@ from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, search_c
 from experiments.primal_dual_weighting.toy import toy_cells
 from experiments.primal_dual_weighting.winners import trials
 
+PAGES = HERE / "pages"
 TITLES = {
     "table": "Table 1 and Figure 3",
     "fashion": "Figure 4",
@@ -127,6 +128,3 @@ def provenance(cells: Sequence[Cell], folder: Path) -> str:
         f"*{len(machines)} of {len(cells)} cells, {names}, one thread per cell, {when},"
         f" {minutes:.0f} minutes of computing in all; code {commits}.*"
     )
-
-
-PAGES = HERE / "pages"

@@ -8,24 +8,26 @@ from pipeline.params.spec import Section, param, section
 
 
 @dataclass(frozen=True)
-class Search(Section):
-    """The grids' runs, at full participation on the lead partition."""
-
-    data: str = param("digits", "data set")
-    model: str = param("lenet5", "network")
-    rounds: int = param(100, "outer iterations")
-    eval_every: int = param(100, "rounds between evaluations; the table's shares its runs if all else is equal too")
-    seed: int = param(0, "the one seed")
-
-
-@dataclass(frozen=True)
-class Table(Section):
-    """All methods at some participations and seeds."""
+class Runs(Section):
+    """What all runs of a stage have in common. Stages that agree in everything share a run."""
 
     data: str = param("digits", "data set")
     model: str = param("lenet5", "network")
     rounds: int = param(200, "outer iterations")
     eval_every: int = param(10, "rounds between evaluations")
+
+
+@dataclass(frozen=True)
+class Search(Runs):
+    """The grids' runs, at full participation on the lead partition."""
+
+    seed: int = param(0, "the one seed")
+
+
+@dataclass(frozen=True)
+class Table(Runs):
+    """All methods at some participations and seeds."""
+
     participation: list[float] = param([1.0], "chance of each client to take part in a round")
     seeds: list[int] = param([0], "one run of every row for each; [] leaves the table out")
     scheme: str = param("lead", "partition scheme")
