@@ -254,7 +254,7 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
         outcome["weights"] = [round(value, 7) for value in last.tolist()]
         curve["clean_weight"] = [float(weights[int(r), task.clean].sum()) for r in curve["round"]]
     if isinstance(task.problem, ClientWeighting):
-        found = evaluation.outcome(task.problem.model, task.problem.data, variables)
+        found = evaluation.outcome(task.problem, variables)
         outcome["test_loss"] = found.test.loss
         if found.selection:
             outcome |= {"selection_accuracy": found.selection.accuracy, "selection_loss": found.selection.loss}

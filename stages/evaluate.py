@@ -3,7 +3,6 @@
 from pipeline.command import Paths, run
 from pipeline.data.catalog import TOY, resolve
 from pipeline.data.datasets import load
-from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -13,7 +12,7 @@ from pipeline.tracking.record import Record
 from pipeline.tracking.report import write_report, write_toy_report
 from pipeline.training.evaluation import outcome
 from pipeline.training.results import load_variables
-from pipeline.training.setup import build_model, build_toy, device_for
+from pipeline.training.setup import build_problem, build_toy, device_for
 
 
 def evaluate(params: Params, paths: Paths) -> None:
@@ -24,17 +23,18 @@ def evaluate(params: Params, paths: Paths) -> None:
 
 def image_report(params: Params, paths: Paths, record: Record) -> str:
     raw, partition = load(paths.raw(params.data.name)), Partition.load(paths.partition)
-    variables, model = load_variables(paths.model), build_model(params)
-    trained = len(variables["w"])
+    problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
+    model, data = problem.model, problem.data
+    variables = {name: value.to(data.device) for name, value in load_variables(paths.model).items()}
+    trained = len(problem.network(variables))
     if trained != model.d:
         raise UserError(
             f"the network {params.model.name} has {model.d} parameters and was trained with {trained}: its code has"
             " changed since. Fix: .venv/bin/dvc repro --force train"
         )
-    data = FederatedData.build(raw, partition, device_for(params.train.accelerator), variables["w"].dtype)
-    found = outcome(model, data, variables)
+    found = outcome(problem, variables)
     example = data.scaled(data.test_images[:2]).cpu().float().numpy()
-    save_model(model.module_with(variables["w"]), paths.mlflow_model, example)
+    save_model(model.module_with(problem.network(variables)), paths.mlflow_model, example)
     return write_report(found, partition, record, paths.results)
 
 

@@ -75,7 +75,8 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     """All repetitions of a cell: f_0(w*(x)) and the stationarity at every evaluation, [repetitions, evaluations]."""
     import torch
 
-    from pipeline.algorithms import ALGORITHMS, Federation, Turn
+    from pipeline.algorithms import ALGORITHMS, Federation
+    from pipeline.algorithms.client_weighting.turn import WeightingTurn
     from pipeline.oracles import FusedOracle
     from pipeline.params import Params
     from pipeline.params.spec import override
@@ -90,7 +91,7 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     curves: dict[str, list[list[float]]] = {"upper_value": [], "stationarity": []}
     for seed in range(repetitions):
         problem = Toy.generate(params.problems.toy.clients, seed, params.problems.toy.noise)
-        turn = Turn(FusedOracle(problem), hyper, federation, seed)
+        turn = WeightingTurn(FusedOracle(problem), hyper, federation, seed)
         state = algorithm.init(turn)
         rows = [problem.measure(state.variables)]
         for t in range(1, train.rounds + 1):

@@ -1,17 +1,19 @@
 """Every method by its name in params.yaml."""
 
-from pipeline.algorithms.afl import AFL
-from pipeline.algorithms.average import AVERAGE
-from pipeline.algorithms.base import Algorithm, Cost, Federation, State, Step, Turn
-from pipeline.algorithms.exact_gradient import EXACT_GRADIENT
-from pipeline.algorithms.fednest import FEDNEST
-from pipeline.algorithms.oracle_weights import ORACLE_WEIGHTS
-from pipeline.algorithms.primal_dual import PRIMAL_DUAL
-from pipeline.algorithms.rfho import RFHO
-from pipeline.algorithms.sustain import SUSTAIN
-from pipeline.algorithms.validation_only import VALIDATION_ONLY
+from typing import Any
 
-ALGORITHMS: dict[str, Algorithm] = {
+from pipeline.algorithms.base import Algorithm, Cost, Federation, State, Step, Turn
+from pipeline.algorithms.client_weighting.afl import AFL
+from pipeline.algorithms.client_weighting.average import AVERAGE
+from pipeline.algorithms.client_weighting.exact_gradient import EXACT_GRADIENT
+from pipeline.algorithms.client_weighting.fednest import FEDNEST
+from pipeline.algorithms.client_weighting.oracle_weights import ORACLE_WEIGHTS
+from pipeline.algorithms.client_weighting.primal_dual import PRIMAL_DUAL
+from pipeline.algorithms.client_weighting.rfho import RFHO
+from pipeline.algorithms.client_weighting.sustain import SUSTAIN
+from pipeline.algorithms.client_weighting.validation_only import VALIDATION_ONLY
+
+ALGORITHMS: dict[str, Algorithm[Any]] = {
     "primal_dual": PRIMAL_DUAL,
     "rfho": RFHO,
     "fednest": FEDNEST,

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.oracles import Oracle
 from pipeline.participation import active_clients
-from pipeline.problems.base import Batch, WeightingProblem
+from pipeline.problems.base import Problem
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,17 @@ class Federation:
 class Turn:
     """One inner step as a method sees it: where the run stands, and access to clients, samples and derivatives.
 
+    Each family of methods has its own: what it may ask of the problem differs. oracles: its derivatives, by
+    `train.backend`.
+
     Everything random is a pure function of (seed, round, inner step, purpose): asking again gives the same clients and
     samples, so a method that needs a past step's draws again draws them again. step_sizes: per variable, in force in
     this round (the schedule included), for methods whose derivation contains them.
     """
 
-    oracle: Oracle
+    oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    oracle: Any
     hyper: Any
     federation: Federation
     seed: int
@@ -66,10 +70,10 @@ class Turn:
     step_sizes: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def problem(self) -> WeightingProblem:
+    def problem(self) -> Problem:
         return self.oracle.problem
 
-    def at(self, inner: int) -> Turn:
+    def at(self, inner: int) -> Self:
         """Another inner step of this outer iteration."""
         return replace(self, inner=inner)
 
@@ -79,20 +83,16 @@ class Turn:
         when = (self.round, self.inner, *exchange)
         return active_clients(self.problem.clients, f.sampling, f.participation, self.seed, *when)
 
-    def batch(self, purpose: str, clients: Tensor, size: int, *exchange: int) -> Batch:
-        """A minibatch per client; different purposes, and exchanges of one step, are independent."""
-        return self.problem.draw(self._stream(purpose, *exchange), clients, size)
-
-    def validation(self) -> Batch:
-        """The server's minibatch of this step."""
-        return self.problem.draw_validation(self._stream("validation"))
-
     def integer(self, purpose: str, count: int) -> int:
         """Uniform on 0..count-1, on the host."""
-        return int(randomness.positions(self._stream(purpose), torch.zeros(1).long(), torch.tensor([count]), 1))
+        return int(randomness.positions(self.stream(purpose), torch.zeros(1).long(), torch.tensor([count]), 1))
 
-    def _stream(self, purpose: str, *exchange: int) -> int:
+    def stream(self, purpose: str, *exchange: int) -> int:
+        """The random stream of this step and purpose."""
         return randomness.key(self.seed, purpose, self.round, self.inner, *exchange)
+
+
+TurnT = TypeVar("TurnT", bound=Turn)
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,18 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Generic[TurnT]):
     """A method.
 
-    init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many steps make an outer iteration (K, or
-    K + 1 where x's direction needs the model after its K-th update); step_sizes(hyper) -> one per variable to be moved;
-    projections: per constrained variable, (value, hyper) -> projected value. reports: scalars worth a curve, of the
-    server's variables after a round.
+    turn: its family's kind of turn. init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many
+    steps make an outer iteration (K, or K + 1 where x's direction needs the model after its K-th update);
+    step_sizes(hyper) -> one per variable to be moved; projections: per constrained variable, (value, hyper) ->
+    projected value. reports: scalars worth a curve, of the server's variables after a round.
     """
 
-    init: Callable[[Turn], State]
-    step: Callable[[State, Turn], Step]
+    turn: type[TurnT]
+    init: Callable[[TurnT], State]
+    step: Callable[[State, TurnT], Step]
     inner_steps: Callable[[Any], int]
     step_sizes: Callable[[Any], dict[str, float]]
     projections: dict[str, Callable[[Tensor, Any], Tensor]]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from pipeline.errors import UserError
 from pipeline.seeds import key
@@ -96,6 +96,10 @@ class FlatModel:
         parts = list(self.parts(w).values())
         values = {name: parts[i] for name, i in self._places.items()}
         return functional_call(self._network, values, (X,), tie_weights=False)
+
+    def apply_each(self, W: Tensor, X: Tensor) -> Tensor:
+        """Logits [n, B, classes] of client i's images X[i] under the client's own parameters W[i]; W [n, d]."""
+        return vmap(self.apply)(W, X)
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""

@@ -1,22 +1,60 @@
-"""What the oracles and algorithms ask of a client-weighting problem."""
+"""What the training loop, the oracles and the algorithms ask of a problem."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from torch import Tensor
+
+from pipeline.data.federated import FederatedData
+from pipeline.models import FlatModel
+
+Variables = Mapping[str, Tensor]
+"""The server's variables by name."""
 
 Batch = Any
 """One minibatch per client, in whatever form the problem itself understands."""
 
 
-class WeightingProblem(Protocol):
-    """min_x f_0(w*(x)) over the simplex, w*(x) = argmin_w sum_i x_i f_i(w)."""
+class Problem(Protocol):
+    """What the training loop asks of every problem."""
 
     @property
     def clients(self) -> int:
         """N."""
         ...
+
+    def client_weights(self, variables: Variables) -> Tensor | None:
+        """How much each client is trusted, [N]; None if the variables hold no such weights."""
+        ...
+
+
+class ImageProblem(Problem, Protocol):
+    """A problem on federated images, whose variables make a network that can be served and tested."""
+
+    @property
+    def model(self) -> FlatModel: ...
+
+    @property
+    def data(self) -> FederatedData: ...
+
+    def network(self, variables: Variables) -> Tensor:
+        """The served network's parameters, [model.d]."""
+        ...
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of what this problem measures at evaluations, besides validation loss and test accuracy."""
+        ...
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        """A number for each of `measures`."""
+        ...
+
+
+class WeightingProblem(Problem, Protocol):
+    """min_x f_0(w*(x)) over the simplex, w*(x) = argmin_w sum_i x_i f_i(w)."""
 
     @property
     def dimension(self) -> int:

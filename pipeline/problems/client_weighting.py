@@ -20,6 +20,7 @@ from torch import Tensor
 from pipeline import randomness
 from pipeline.data.federated import FederatedData
 from pipeline.models import FlatModel
+from pipeline.problems.base import Variables
 
 ImageBatch = tuple[Tensor, Tensor]
 """Images [n, B, C, H, W] in [0, 1] and labels [n, B]; the server's batch has no leading client dimension."""
@@ -41,6 +42,19 @@ class ClientWeighting:
     @property
     def dimension(self) -> int:
         return self.model.d
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ()
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        return {}
+
+    def network(self, variables: Variables) -> Tensor:
+        return variables["w"]
+
+    def client_weights(self, variables: Variables) -> Tensor | None:
+        return variables.get("x")
 
     @property
     def samples(self) -> Tensor:

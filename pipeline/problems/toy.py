@@ -18,7 +18,6 @@ linear solve. Float64 throughout. Methods never use these; they are what methods
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from pipeline import projections, randomness
 from pipeline.errors import UserError
+from pipeline.problems.base import Variables
 
 ROWS, DIMENSION, MODULUS = 30, 20, 0.1
 
@@ -147,7 +147,10 @@ class Toy:
         dual = -torch.linalg.solve(self.hessian(w, x), gradients[0])
         return Solution(w, dual, self.validation_loss(w, self.draw_validation(0)), gradients[1:] @ dual)
 
-    def measure(self, variables: Mapping[str, Tensor]) -> dict[str, float]:
+    def client_weights(self, variables: Variables) -> Tensor | None:
+        return variables.get("x")
+
+    def measure(self, variables: Variables) -> dict[str, float]:
         """What the paper's figures show of a method's w and x: f_0(w), f_0(w*(x)) and the stationarity at x. Without
         weights (x = 0) there is no w*(x)."""
         found = {"validation_loss": float(self.validation_loss(variables["w"], self.draw_validation(0)))}

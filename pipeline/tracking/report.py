@@ -53,7 +53,7 @@ def write_toy_report(toy: Toy, variables: dict[str, Tensor], record: Record, res
     measured = toy.measure(variables)
     facts = run_facts(record) | measured
     write_json(results / "metrics.json", facts)
-    weights = variables.get("x", toy.oracle_weights).numpy()
+    weights = found.numpy() if (found := toy.client_weights(variables)) is not None else toy.oracle_weights.numpy()
     kinds, samples = ["clean"] * toy.clients, [1] * toy.clients
     labels: list[list[int]] = [[]] * toy.clients
     _write_clients(results, kinds, labels, samples, weights)
@@ -87,13 +87,17 @@ def run_facts(record: Record) -> dict[str, Any]:
 
 def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
     """The content of metrics.json."""
-    facts = run_facts(record) | {
-        "test_accuracy": outcome.test.accuracy,
-        "test_loss": outcome.test.loss,
-        "selection_accuracy": outcome.selection.accuracy if outcome.selection else None,
-        "selection_loss": outcome.selection.loss if outcome.selection else None,
-        "validation_loss": outcome.validation_loss,
-    }
+    facts = (
+        run_facts(record)
+        | {
+            "test_accuracy": outcome.test.accuracy,
+            "test_loss": outcome.test.loss,
+            "selection_accuracy": outcome.selection.accuracy if outcome.selection else None,
+            "selection_loss": outcome.selection.loss if outcome.selection else None,
+            "validation_loss": outcome.validation_loss,
+        }
+        | outcome.measures
+    )
     facts |= weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
     return facts | detection(outcome.weights, partition.kinds, partition.quality)
 

@@ -84,7 +84,8 @@ class Recorder(pl.Callback):
                         " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
                     )
             row |= measured
-        weights = variables["x"].cpu().numpy() if "x" in variables else None
+        found = module.turn.problem.client_weights(variables)
+        weights = None if found is None else found.cpu().numpy()
         self.history.append(row, weights)
         self.latest |= {name: value for name, value in row.items() if value is not None}
         if weights is not None and 0 < self.history.clean.sum() < len(weights):

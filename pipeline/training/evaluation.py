@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline.data.federated import FederatedData
 from pipeline.models import FlatModel
+from pipeline.problems.base import ImageProblem, Variables
 
 CHUNK = 1000
 """Images per forward pass: bounds memory."""
@@ -23,13 +24,14 @@ class Outcome:
     """What a finished training is worth.
 
     test: figures on the test set. selection: on the selection set; None without one. weights: [N] the client weights
-    (1/N for a method without any). validation_loss: f_0, which bilevel methods minimise.
+    (1/N for a method without any). validation_loss: f_0, which bilevel methods minimise. measures: the problem's own.
     """
 
     test: Classification
     selection: Classification | None
     validation_loss: float
     weights: np.ndarray
+    measures: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,19 @@ def classify(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, l
     )
 
 
-def outcome(model: FlatModel, data: FederatedData, variables: dict[str, Tensor]) -> Outcome:
-    """Figures of the server's variables after the last round (w, and x where weights are learned)."""
-    w = variables["w"].to(device=data.device, dtype=data.dtype)
+def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
+    """Figures of the server's variables after the last round, which lie where the data are."""
+    model, data, w = problem.model, problem.data, problem.network(variables)
     selected = len(data.selection_labels) > 0
-    uniform = torch.full((data.clients,), 1.0 / data.clients)
+    weights = problem.client_weights(variables)
+    if weights is None:
+        weights = torch.full((data.clients,), 1.0 / data.clients)
     return Outcome(
         test=classify(model, data, w, data.test_images, data.test_labels),
         selection=classify(model, data, w, data.selection_images, data.selection_labels) if selected else None,
         validation_loss=validation_loss(model, data, w),
-        weights=variables.get("x", uniform).double().cpu().numpy(),
+        weights=weights.double().cpu().numpy(),
+        measures=problem.measure(variables),
     )
 
 

@@ -32,7 +32,7 @@ class FederatedBilevel(pl.LightningModule):
     turn: the template of every turn; `round` and `inner` are filled in as the run goes on.
     """
 
-    def __init__(self, algorithm: Algorithm, turn: Turn, rounds: int) -> None:
+    def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.algorithm, self.turn, self.rounds = algorithm, turn, rounds

@@ -15,12 +15,11 @@ import torch
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
-from pipeline.algorithms import ALGORITHMS, Federation, Turn
+from pipeline.algorithms import ALGORITHMS, Federation
 from pipeline.data.catalog import TOY, problem_in_use, resolve
 from pipeline.errors import UserError
-from pipeline.oracles import ORACLES
 from pipeline.params import Params
-from pipeline.problems.base import WeightingProblem
+from pipeline.problems.base import Problem
 from pipeline.training.allocator import keep_freed_memory
 from pipeline.training.callbacks import Progress, Recorder
 from pipeline.training.history import History, Row
@@ -29,18 +28,19 @@ from pipeline.training.resume import ResumeFolder, files_version, fingerprint
 from pipeline.training.tasks import Task
 
 
-def build_module(params: Params, problem: WeightingProblem) -> FederatedBilevel:
+def build_module(params: Params, problem: Problem) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
     federation = params.federation
-    turn = Turn(
-        oracle=ORACLES[params.train.backend](problem),
+    algorithm = ALGORITHMS[params.algorithm]
+    turn = algorithm.turn(
+        oracle=algorithm.turn.oracles[params.train.backend](problem),
         hyper=getattr(params.algorithms, params.algorithm),
         federation=Federation(
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
         ),
         seed=params.seed,
     )
-    return FederatedBilevel(ALGORITHMS[params.algorithm], turn, params.train.rounds)
+    return FederatedBilevel(algorithm, turn, params.train.rounds)
 
 
 def run_fingerprint(params: Params, task: Task) -> str:

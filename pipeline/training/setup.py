@@ -12,6 +12,7 @@ from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.participation import fixed_count
+from pipeline.problems.base import ImageProblem
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.toy import Toy
 
@@ -34,8 +35,8 @@ def build_model(params: Params) -> models.FlatModel:
     return models.build(params.model.name, info.channels, info.size, info.classes, params.model.options)
 
 
-def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ClientWeighting:
-    """The client-weighting problem with all samples on the device; UserError for settings that do not fit the data."""
+def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ImageProblem:
+    """The problem in use with all samples on the device; UserError for settings that do not fit the data."""
     dtype = DTYPES[params.train.precision]
     data = FederatedData.build(raw, partition, device, dtype)
     if params.algorithm == "oracle_weights" and not partition.clean.any():

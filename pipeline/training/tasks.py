@@ -2,31 +2,29 @@
 
 | data.name | problem | measured at evaluations |
 |---|---|---|
-| images | `ClientWeighting` | validation_loss f_0(w), test_accuracy |
+| images | `ClientWeighting` | validation_loss f_0(w), test_accuracy, and the problem's own measures |
 | toy | `Toy` | validation_loss f_0(w), upper_value f_0(w*(x)), stationarity (exact, by Newton's method) |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
 from pipeline.params import Params
-from pipeline.problems.base import WeightingProblem
-from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.base import ImageProblem, Problem, Variables
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
 from pipeline.training.setup import build_problem, build_toy
 
-Measure = Callable[[Mapping[str, Tensor]], dict[str, float]]
+Measure = Callable[[Variables], dict[str, float]]
 """The server's variables -> a number for each of the task's measures (one that makes no sense may be missing)."""
 
 
@@ -35,7 +33,7 @@ class Task:
     """kinds: of each client (clean, noisy, ...). measures: columns of the history. digits: that a number is written
     with, so that reading it back gives the same. The hashes name data and partition."""
 
-    problem: WeightingProblem
+    problem: Problem
     kinds: list[str]
     measures: tuple[str, ...]
     measure: Measure
@@ -58,19 +56,19 @@ def load_task(params: Params, raw: Path, partition: Path, device: torch.device) 
     return image_task(build_problem(params, images, dealt, device), images.hash, dealt.hash)
 
 
-def image_task(problem: ClientWeighting, data_hash: str = "", partition_hash: str = "") -> Task:
-    """Client weighting on images."""
+def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str = "") -> Task:
+    """A problem on images."""
     model, data = problem.model, problem.data
 
-    def measure(variables: Mapping[str, Tensor]) -> dict[str, float]:
-        w = variables["w"]
+    def measure(variables: Variables) -> dict[str, float]:
+        w = problem.network(variables)
         return {
             "validation_loss": evaluation.validation_loss(model, data, w),
             "test_accuracy": evaluation.accuracy(model, data, w, data.test_images, data.test_labels),
-        }
+        } | problem.measure(variables)
 
     digits = 9 if data.dtype == torch.float32 else 17
-    measures = ("validation_loss", "test_accuracy")
+    measures = ("validation_loss", "test_accuracy", *problem.measures)
     return Task(problem, data.kinds, measures, measure, digits, data.device, data_hash, partition_hash)
 
 

@@ -6,6 +6,7 @@ import torch
 
 from pipeline import projections
 from pipeline.algorithms import ALGORITHMS, Federation, State, Turn
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.oracles import FusedOracle
 from pipeline.problems.toy import Toy
 
@@ -13,7 +14,7 @@ LARGE = 1e9  # a ball radius that never binds
 
 
 def make_turn(hyper, toy, participation=1.0, oracle=FusedOracle, seed=0, sampling="bernoulli", **more) -> Turn:
-    return Turn(oracle(toy), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
+    return WeightingTurn(oracle(toy), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
 
 
 def run(name: str, turn: Turn, rounds: int, frozen: tuple[str, ...] = (), each=lambda state: None) -> State:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS, Turn, estimators, neumann
+from pipeline.algorithms import ALGORITHMS, Turn
+from pipeline.algorithms.client_weighting import estimators, neumann
 from pipeline.errors import UserError
 from pipeline.params import Afl, Average, ExactGradient, FedNest, OracleWeights, Rfho, Sustain
 from pipeline.problems.toy import Toy

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from pipeline import projections
-from pipeline.algorithms import ALGORITHMS, estimators
+from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms.client_weighting import estimators
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy

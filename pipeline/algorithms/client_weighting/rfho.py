@@ -41,13 +41,14 @@ import torch
 from torch import Tensor
 
 from pipeline import projections
-from pipeline.algorithms import estimators, lower
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Rfho
 from pipeline.params.rules import require_plain_steps
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N. UserError for an optimizer whose steps are not plain ones."""
     require_plain_steps("rfho", turn.hyper)
     w, x = lower.start(turn)
@@ -56,7 +57,7 @@ def init(turn: Turn) -> State:
     return State({"w": w, "x": x}, memory | estimators.remembered(turn, w))
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """Steps 1..K: the direction of w. Step K + 1: that of x, at the new w."""
     reverse, last = turn.hyper.mode == "reverse", turn.inner > turn.hyper.inner_steps
     if last:
@@ -68,7 +69,7 @@ def step(state: State, turn: Turn) -> Step:
     return _forward(state, turn)
 
 
-def _backward(state: State, turn: Turn, a: Tensor) -> Step:
+def _backward(state: State, turn: WeightingTurn, a: Tensor) -> Step:
     """The way back over the realised steps, from a = grad f_0(w_K)."""
     x, eta, d = state.variables["x"], turn.step_sizes["w"], turn.problem.dimension
     g_x, cost = torch.zeros_like(x), Cost()
@@ -88,7 +89,7 @@ def _backward(state: State, turn: Turn, a: Tensor) -> Step:
     return Step({"x": g_x}, cost)
 
 
-def _forward(state: State, turn: Turn) -> Step:
+def _forward(state: State, turn: WeightingTurn) -> Step:
     """One step of w, and of Z with it."""
     hyper, N, d = turn.hyper, turn.problem.clients, turn.problem.dimension
     w, x, Z, eta = state.variables["w"], state.variables["x"], state.memory["Z"], turn.step_sizes["w"]
@@ -107,6 +108,7 @@ def _forward(state: State, turn: Turn) -> Step:
 
 
 RFHO = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps + 1,

@@ -13,18 +13,20 @@ up and d down, one gradient per active client and iteration.
 
 from __future__ import annotations
 
-from pipeline.algorithms import average, lower
-from pipeline.algorithms.base import Algorithm, State, Turn
+from pipeline.algorithms.base import Algorithm, State
+from pipeline.algorithms.client_weighting import average, lower
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import OracleWeights
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = the problem's oracle weights."""
     w = turn.problem.initial(turn.seed)
     return average.with_weights(turn, w, turn.problem.oracle_weights.to(w, copy=True))
 
 
 ORACLE_WEIGHTS = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=lower.descend,
     inner_steps=lambda hyper: 1,

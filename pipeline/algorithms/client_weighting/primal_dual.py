@@ -20,7 +20,7 @@ one inner product per client instead of an inverse Hessian.
 | eta_w, eta_lambda, eta_x | `hyper.eta_w`, ... | scalars |
 | K | `hyper.inner_steps` | |
 
-For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.algorithms.estimators`):
+For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.algorithms.client_weighting.estimators`):
 
     g_w      = grad f_0(w; B_0) + sum_i x_i ( h_i + Gamma g_i )
     g_lambda =                    sum_i x_i g_i - rho lambda
@@ -54,12 +54,13 @@ from __future__ import annotations
 import torch
 
 from pipeline import projections, randomness
-from pipeline.algorithms import estimators
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import PrimalDual
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, lambda = 0 (or one gradient step), x = 1/N; memory of answers if in use."""
     problem, hyper = turn.problem, turn.hyper
     w = problem.initial(turn.seed)
@@ -74,7 +75,7 @@ def init(turn: Turn) -> State:
     return State({"w": w, "lambda": lam, "x": x}, memory)
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """Inner step k: directions for w and lambda, and for x when k = K."""
     hyper, oracle, problem = turn.hyper, turn.oracle, turn.problem
     w, lam, x = (state.variables[name] for name in ("w", "lambda", "x"))
@@ -116,12 +117,12 @@ def step(state: State, turn: Turn) -> Step:
     return Step(directions, cost)
 
 
-def _product_batch_size(turn: Turn) -> int:
+def _product_batch_size(turn: WeightingTurn) -> int:
     size = turn.hyper.product_batch_size
     return turn.federation.batch_size if size == "auto" else size
 
 
-def _hypergradient_step(turn: Turn) -> int:
+def _hypergradient_step(turn: WeightingTurn) -> int:
     """k-hat: K as in the listing, or uniform on 1..K as in the theory."""
     K = turn.hyper.inner_steps
     if turn.hyper.hypergradient_iterate == "last":
@@ -131,6 +132,7 @@ def _hypergradient_step(turn: Turn) -> int:
 
 
 PRIMAL_DUAL = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps,

@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import ValidationOnly
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 0."""
     w = turn.problem.initial(turn.seed)
     return State({"w": w, "x": torch.zeros(turn.problem.clients, dtype=w.dtype, device=w.device)})
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """The direction of w: grad f_0."""
     return Step({"w": turn.oracle.validation_gradient(state.variables["w"], turn.validation())}, Cost())
 
 
 VALIDATION_ONLY = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: 1,

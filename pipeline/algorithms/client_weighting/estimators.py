@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.algorithms.base import Turn
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params.methods import ServerOptions
 from pipeline.problems.base import Batch
 
@@ -41,7 +41,7 @@ def choose(
     return "memory" if needed <= options.memory_limit_mb * 2**20 else "normalised"
 
 
-def in_force(turn: Turn, w: Tensor, vectors: int = 1) -> str:
+def in_force(turn: WeightingTurn, w: Tensor, vectors: int = 1) -> str:
     """`choose` for this run."""
     problem, participation = turn.problem, turn.federation.participation
     return choose(turn.hyper, problem.clients, problem.dimension, w.element_size(), participation, vectors)
@@ -64,14 +64,16 @@ def scatter(values: Tensor, active: Tensor, clients: int) -> Tensor:
 # ------------------------------------------------------------------------------ for methods that remember g_i alone
 
 
-def remembered(turn: Turn, w: Tensor) -> Memory:
+def remembered(turn: WeightingTurn, w: Tensor) -> Memory:
     """What the estimator in force adds to a method's initial memory."""
     if in_force(turn, w) != "memory":
         return {}
     return {"G": w.new_zeros(turn.problem.clients, turn.problem.dimension)}
 
 
-def weighted_gradient(turn: Turn, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch) -> Tensor:
+def weighted_gradient(
+    turn: WeightingTurn, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch
+) -> Tensor:
     """sum_i x_i g_i, [d]; remembers the answers if that is the estimator."""
     if "G" in memory:
         memory["G"][active] = turn.oracle.gradients(w, batch)
@@ -80,7 +82,7 @@ def weighted_gradient(turn: Turn, memory: Memory, w: Tensor, x: Tensor, active: 
 
 
 def gradient_with_inner(
-    turn: Turn, memory: Memory, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
+    turn: WeightingTurn, memory: Memory, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """(sum_i x_i g_i [d], v^T g_i of everybody [N]), on one minibatch; remembers the gradients likewise."""
     if "G" in memory:
@@ -91,13 +93,13 @@ def gradient_with_inner(
 
 
 def weighted_product(
-    turn: Turn, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
+    turn: WeightingTurn, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """(sum_i x_i Hess f_i v [d], the active clients' v^T g_i [n])."""
     return turn.oracle.weighted_product(w, v, batch, _coefficients(turn, w, x, active))
 
 
-def inner_products(turn: Turn, memory: Memory, v: Tensor, active: Tensor, fresh: Tensor) -> Tensor:
+def inner_products(turn: WeightingTurn, memory: Memory, v: Tensor, active: Tensor, fresh: Tensor) -> Tensor:
     """v^T g_i of everybody, [N]. fresh: the active clients' own, [n]."""
     if "G" not in memory:
         return scatter(fresh, active, turn.problem.clients)
@@ -107,7 +109,7 @@ def inner_products(turn: Turn, memory: Memory, v: Tensor, active: Tensor, fresh:
 
 
 def all_gradients(
-    turn: Turn, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch
+    turn: WeightingTurn, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """(sum_i x_i g_i [d], g_i of everybody [N, d]), client by client; remembers the answers likewise."""
     gradients = turn.oracle.gradients(w, batch)
@@ -117,5 +119,5 @@ def all_gradients(
     return _coefficients(turn, w, x, active) @ gradients, scatter(gradients, active, turn.problem.clients)
 
 
-def _coefficients(turn: Turn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
+def _coefficients(turn: WeightingTurn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
     return coefficients(in_force(turn, w), x, active, turn.hyper.active_weight_floor)

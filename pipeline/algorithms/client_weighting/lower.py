@@ -9,17 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pipeline.algorithms import estimators
-from pipeline.algorithms.base import Cost, State, Step, Turn
+from pipeline.algorithms.base import Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 
 
-def start(turn: Turn) -> tuple[Tensor, Tensor]:
+def start(turn: WeightingTurn) -> tuple[Tensor, Tensor]:
     """Where every method that learns weights starts: w = the model's initialisation, x = 1/N."""
     w, N = turn.problem.initial(turn.seed), turn.problem.clients
     return w, torch.full((N,), 1.0 / N, dtype=w.dtype, device=w.device)
 
 
-def descend(state: State, turn: Turn) -> Step:
+def descend(state: State, turn: WeightingTurn) -> Step:
     """The direction of w: sum_i x_i g_i, by the estimator in force."""
     w, x = state.variables["w"], state.variables["x"]
     active = turn.active().to(w.device)

@@ -25,12 +25,13 @@ Per active client and iteration: one exchange, down w (d), up g_i and f_i (d + 1
 from __future__ import annotations
 
 from pipeline import projections
-from pipeline.algorithms import estimators, lower
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Afl
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N."""
     w, x = lower.start(turn)
     memory = estimators.remembered(turn, w)
@@ -39,7 +40,7 @@ def init(turn: Turn) -> State:
     return State({"w": w, "x": x}, memory)
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """Directions: w descends the weighted loss, x ascends the clients' losses on the same minibatch."""
     descent = lower.descend(state, turn)
     w, memory = state.variables["w"], state.memory
@@ -54,6 +55,7 @@ def step(state: State, turn: Turn) -> Step:
 
 
 AFL = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: 1,

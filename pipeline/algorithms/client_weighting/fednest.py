@@ -25,18 +25,19 @@ down K d + 2K d + 2d (w; w and a vector; w and v); K + 1 gradients, K products.
 from __future__ import annotations
 
 from pipeline import projections
-from pipeline.algorithms import estimators, lower, neumann
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators, lower, neumann
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import FedNest
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N."""
     w, x = lower.start(turn)
     return State({"w": w, "x": x}, estimators.remembered(turn, w))
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """Steps 1..K: the direction of w. Step K + 1: that of x, at the new w."""
     hyper = turn.hyper
     if turn.inner <= hyper.inner_steps:
@@ -54,6 +55,7 @@ def step(state: State, turn: Turn) -> Step:
 
 
 FEDNEST = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps + 1,

@@ -1,11 +1,11 @@
-"""Hyper-parameters of each method (``algorithms.<name>``)."""
+"""The methods made for client weighting (``pipeline.algorithms.client_weighting``)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param, section
+from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ServerOptions(Section):
 
 @dataclass(frozen=True)
 class PrimalDual(ServerOptions):
-    """The lead method (``pipeline.algorithms.primal_dual``)."""
+    """The lead method (``pipeline.algorithms.client_weighting.primal_dual``)."""
 
     eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
@@ -75,7 +75,7 @@ class PrimalDual(ServerOptions):
 
 @dataclass(frozen=True)
 class Rfho(ServerOptions):
-    """Differentiation through realised steps (``pipeline.algorithms.rfho``)."""
+    """Differentiation through realised steps (``pipeline.algorithms.client_weighting.rfho``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(
@@ -91,7 +91,7 @@ class Rfho(ServerOptions):
 
 @dataclass(frozen=True)
 class FedNest(ServerOptions):
-    """Lower steps and a Neumann series (``pipeline.algorithms.fednest``)."""
+    """Lower steps and a Neumann series (``pipeline.algorithms.client_weighting.fednest``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(4.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
@@ -107,7 +107,7 @@ class FedNest(ServerOptions):
 
 @dataclass(frozen=True)
 class Sustain(ServerOptions):
-    """A single loop with recursive momentum (``pipeline.algorithms.sustain``)."""
+    """A single loop with recursive momentum (``pipeline.algorithms.client_weighting.sustain``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(4.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
@@ -123,7 +123,7 @@ class Sustain(ServerOptions):
 
 @dataclass(frozen=True)
 class Afl(ServerOptions):
-    """The worst mixture of clients (``pipeline.algorithms.afl``)."""
+    """The worst mixture of clients (``pipeline.algorithms.client_weighting.afl``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.01, "step size of the client weights, uphill", gt=0, symbol="eta_x")
@@ -131,47 +131,29 @@ class Afl(ServerOptions):
 
 @dataclass(frozen=True)
 class ValidationOnly(ServerOptions):
-    """The server's validation set alone (``pipeline.algorithms.validation_only``)."""
+    """The server's validation set alone (``pipeline.algorithms.client_weighting.validation_only``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class Average(ServerOptions):
-    """Fixed weights: 1/N, or by samples (``pipeline.algorithms.average``)."""
+    """Fixed weights: 1/N, or by samples (``pipeline.algorithms.client_weighting.average``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class OracleWeights(ServerOptions):
-    """Fixed weights: the clean clients' label shares (``pipeline.algorithms.oracle_weights``)."""
+    """Fixed weights: the clean clients' label shares (``pipeline.algorithms.client_weighting.oracle_weights``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class ExactGradient(ServerOptions):
-    """Dense inverse Hessian, for at most 2000 model parameters (``pipeline.algorithms.exact_gradient``)."""
+    """Dense inverse Hessian, for small models (``pipeline.algorithms.client_weighting.exact_gradient``)."""
 
     eta_w: float = param(0.03, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.01, "step size of the client weights", gt=0, symbol="eta_x")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
-
-
-@dataclass(frozen=True)
-class Algorithms(Section):
-    """One section per method; only the one named by `algorithm` is in use."""
-
-    primal_dual: PrimalDual = section(PrimalDual, "the lead method: primal-dual client weighting")
-    rfho: Rfho = section(Rfho, "differentiation through realised steps of the model")
-    fednest: FedNest = section(FedNest, "steps of the model, then a Neumann series for the weights")
-    sustain: Sustain = section(Sustain, "single loop with recursive momentum and a Neumann series")
-    afl: Afl = section(Afl, "agnostic: the worst mixture of clients")
-    validation_only: ValidationOnly = section(ValidationOnly, "baseline: the server's validation set alone")
-    average: Average = section(Average, "baseline: fixed equal weights")
-    oracle_weights: OracleWeights = section(OracleWeights, "baseline: fixed weights that know who is clean")
-    exact_gradient: ExactGradient = section(ExactGradient, "reference for the toy problem: dense inverse Hessian")
-
-
-METHODS = tuple(field.name for field in fields(Algorithms))

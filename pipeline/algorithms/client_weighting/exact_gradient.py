@@ -26,15 +26,16 @@ import torch
 from torch import Tensor
 
 from pipeline import projections
-from pipeline.algorithms import estimators, lower
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.errors import UserError
 from pipeline.params import ExactGradient
 
 LARGEST = 2000
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N. UserError where a dense Hessian is out of reach."""
     if turn.problem.dimension > LARGEST:
         raise UserError(
@@ -45,7 +46,7 @@ def init(turn: Turn) -> State:
     return State({"w": w, "x": x}, estimators.remembered(turn, w))
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """Steps 1..K: the direction of w. Step K + 1: that of x, at the new w."""
     if turn.inner <= turn.hyper.inner_steps:
         return lower.descend(state, turn)
@@ -64,7 +65,7 @@ def step(state: State, turn: Turn) -> Step:
     return Step({"x": g_x}, cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n))
 
 
-def _hessian(turn: Turn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
+def _hessian(turn: WeightingTurn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
     """sum_i x_i Hess f_i(w), column by column on one minibatch, [d, d]."""
     B = turn.batch("product", active, turn.federation.batch_size)
     units = torch.eye(len(w), dtype=w.dtype, device=w.device)
@@ -72,6 +73,7 @@ def _hessian(turn: Turn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
 
 
 EXACT_GRADIENT = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps + 1,

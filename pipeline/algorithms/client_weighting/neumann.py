@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.algorithms import estimators
-from pipeline.algorithms.base import Cost, Turn
+from pipeline.algorithms.base import Cost
+from pipeline.algorithms.client_weighting import estimators
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 
 
-def inverse_product(turn: Turn, w: Tensor, x: Tensor, products: int) -> tuple[Tensor, Cost]:
+def inverse_product(turn: WeightingTurn, w: Tensor, x: Tensor, products: int) -> tuple[Tensor, Cost]:
     """(v [d], what it costs). products: Q. Per factor and active client: down w and the vector, up one vector."""
     hyper, d = turn.hyper, turn.problem.dimension
     randomised = hyper.series == "randomised"

@@ -32,12 +32,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from pipeline import projections
-from pipeline.algorithms import estimators, lower, neumann
-from pipeline.algorithms.base import Algorithm, Cost, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import estimators, lower, neumann
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Sustain
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N; the momenta are set at t = 1."""
     w, x = lower.start(turn)
     memory = {"momentum_w": w.new_zeros(w.shape), "momentum_x": x.new_zeros(x.shape)}
@@ -45,7 +46,7 @@ def init(turn: Turn) -> State:
     return State({"w": w, "x": x}, memory | estimators.remembered(turn, w))
 
 
-def step(state: State, turn: Turn) -> Step:
+def step(state: State, turn: WeightingTurn) -> Step:
     """Directions of w and x: the two momenta."""
     memory, keep = state.memory, 1.0 - turn.hyper.storm_weight
     w, x, d_w, d_x = state.variables["w"], state.variables["x"], memory["momentum_w"], memory["momentum_x"]
@@ -65,7 +66,7 @@ def step(state: State, turn: Turn) -> Step:
     return Step({"w": d_w, "x": d_x}, cost)
 
 
-def _estimates(turn: Turn, memory: dict[str, Tensor], w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Cost]:
+def _estimates(turn: WeightingTurn, memory: dict[str, Tensor], w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Cost]:
     """(G_w(z; xi_t), G_x(z; xi_t), cost at one point)."""
     v, cost = neumann.inverse_product(turn, w, x, turn.hyper.series_products)
     active = turn.active().to(w.device)
@@ -75,7 +76,7 @@ def _estimates(turn: Turn, memory: dict[str, Tensor], w: Tensor, x: Tensor) -> t
     return sum_g, -inner, cost + Cost(1, floats_up=(d + 1) * n, floats_down=2 * d * n, gradients=n)
 
 
-def _cost_of_two(one: Cost, turn: Turn, remembers: bool) -> Cost:
+def _cost_of_two(one: Cost, turn: WeightingTurn, remembers: bool) -> Cost:
     """The cost of both points: everything twice but the exchanges and, unless remembered, the gradient sent up."""
     n, d = len(turn.active()), turn.problem.dimension
     combined = Cost() if remembers else Cost(floats_up=-d * n, floats_down=2 * n)
@@ -83,6 +84,7 @@ def _cost_of_two(one: Cost, turn: Turn, remembers: bool) -> Cost:
 
 
 SUSTAIN = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=step,
     inner_steps=lambda hyper: 1,

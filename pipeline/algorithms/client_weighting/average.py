@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.algorithms import estimators, lower
-from pipeline.algorithms.base import Algorithm, State, Turn
+from pipeline.algorithms.base import Algorithm, State
+from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Average
 
 
-def init(turn: Turn) -> State:
+def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x as federation.aggregation says."""
     w, x = lower.start(turn)
     if turn.federation.aggregation == "samples":
@@ -30,12 +31,13 @@ def init(turn: Turn) -> State:
     return with_weights(turn, w, x)
 
 
-def with_weights(turn: Turn, w: Tensor, x: Tensor) -> State:
+def with_weights(turn: WeightingTurn, w: Tensor, x: Tensor) -> State:
     """Training with the weights x for ever."""
     return State({"w": w, "x": x}, estimators.remembered(turn, w))
 
 
 AVERAGE = Algorithm(
+    turn=WeightingTurn,
     init=init,
     step=lower.descend,
     inner_steps=lambda hyper: 1,

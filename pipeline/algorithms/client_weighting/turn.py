@@ -1,0 +1,34 @@
+"""What a client-weighting method may ask: minibatches of clients and server, derivatives at one shared w."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from pipeline.algorithms.base import Turn
+from pipeline.oracles.weighting import ORACLES, Oracle
+from pipeline.problems.base import Batch, WeightingProblem
+
+
+@dataclass(frozen=True)
+class WeightingTurn(Turn):
+    """One inner step of a method of this family."""
+
+    oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = ORACLES
+
+    oracle: Oracle
+
+    @property
+    def problem(self) -> WeightingProblem:
+        return self.oracle.problem
+
+    def batch(self, purpose: str, clients: Tensor, size: int, *exchange: int) -> Batch:
+        """A minibatch per client; different purposes, and exchanges of one step, are independent."""
+        return self.problem.draw(self.stream(purpose, *exchange), clients, size)
+
+    def validation(self) -> Batch:
+        """The server's minibatch of this step."""
+        return self.problem.draw_validation(self.stream("validation"))
