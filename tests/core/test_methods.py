@@ -1,4 +1,4 @@
-"""What must hold for every client-weighting method alike, on the toy (float64). A method without settings here fails."""
+"""What must hold for every client-weighting method alike, on the toy (float64). One without settings here fails."""
 
 import dataclasses
 
