@@ -15,6 +15,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from pipeline.models.pooling import MaxPool2x2
+
 
 def _dense(*widths: int) -> list[nn.Module]:
     """Linear layers of these widths with ReLU between them."""
@@ -35,8 +37,8 @@ def _two_convolutions(
         raise ValueError(f"images of {image_size} x {image_size} are too small for two 5x5 convolutions")
     first, second = filters
     return nn.Sequential(
-        *(nn.Conv2d(channels, first, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU()),
-        *(nn.Conv2d(first, second, 5), nn.MaxPool2d(2), nn.ReLU()),
+        *(nn.Conv2d(channels, first, 5, padding=padding), MaxPool2x2(), nn.ReLU()),
+        *(nn.Conv2d(first, second, 5), MaxPool2x2(), nn.ReLU()),
         nn.Flatten(),
         *_dense(second * side * side, *dense),
     )
