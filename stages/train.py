@@ -8,8 +8,10 @@ from pipeline.command import PARENT, Paths, run
 from pipeline.data.catalog import resolve
 from pipeline.params import Params
 from pipeline.params.loading import dotted
+from pipeline.sharing import Share
 from pipeline.tracking.session import describe, live_run
 from pipeline.training.callbacks import StopWhenOrphaned
+from pipeline.training.processes import companions, share_of
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
@@ -19,15 +21,24 @@ from pipeline.training.tasks import load_task
 
 def train_stage(params: Params, paths: Paths) -> None:
     params = resolve(params)
-    device = device_for(params.train.accelerator)
+    share = share_of(params.train)
+    with companions(share):
+        train_share(params, paths, share)
+
+
+def train_share(params: Params, paths: Paths, share: Share) -> None:
+    device = device_for(params.train.accelerator, params.train.devices)
     task = load_task(params, paths.raw(params.data.name), paths.partition, device)
+    if share.rank:
+        train(params, task, ResumeFolder(paths.resume, run_fingerprint(params, task)), share=share)
+        return
     record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device))
     callbacks = (StopWhenOrphaned(PARENT),) if "DVC_STAGE" in os.environ else ()
 
     with ResumeFolder(paths.resume, run_fingerprint(params, task)) as folder:
         print(folder.story(), file=sys.stderr)
         with live_run(params.tracking, paths.root, record, folder.note("run.json")) as live:
-            module, history = train(params, task, folder, on_rows=live.report, callbacks=callbacks)
+            module, history = train(params, task, folder, on_rows=live.report, callbacks=callbacks, share=share)
         save_variables(paths.model, module.state.variables)
         history.export(paths.results)
         replace(record, run=live.info).save(paths.training)

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
+from pipeline.errors import not_allowed
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
+from pipeline.sharing import Share
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,13 @@ class Turn:
     """
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    @classmethod
+    def oracle_for(cls, problem: Problem, backend: str, share: Share) -> Any:
+        """The family's derivatives of the problem. UserError if it cannot be spread over several processes."""
+        if share.ranks > 1:
+            raise not_allowed("train.devices * train.nodes", share.ranks, "1 for this algorithm", "set both to 1")
+        return cls.oracles[backend](problem)
 
     oracle: Any
     hyper: Any
@@ -119,7 +128,8 @@ class Algorithm(Generic[TurnT]):
     turn: its family's kind of turn. init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many
     steps make an outer iteration (K, or K + 1 where x's direction needs the model after its K-th update);
     step_sizes(hyper) -> one per variable to be moved; projections: per constrained variable, (value, hyper) ->
-    projected value. reports: scalars worth a curve, of the server's variables after a round.
+    projected value. client_rows: memory [N, d] of clients' own answers, which several processes share out.
+    reports: scalars worth a curve, of the server's variables after a round.
     """
 
     turn: type[TurnT]
@@ -128,4 +138,5 @@ class Algorithm(Generic[TurnT]):
     inner_steps: Callable[[Any], int]
     step_sizes: Callable[[Any], dict[str, float]]
     projections: dict[str, Callable[[Tensor, Any], Tensor]]
+    client_rows: frozenset[str] = frozenset()
     reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)

@@ -30,6 +30,14 @@ class Oracle(Protocol):
 
     problem: WeightingProblem
 
+    def draw(self, stream: int, clients: Tensor, size: int) -> Batch:
+        """A minibatch of `size` samples for each of the clients [n]."""
+        ...
+
+    def total(self, part: Tensor) -> Tensor:
+        """What was contracted from per-client rows, completed by the rows that other processes hold."""
+        ...
+
     def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
         """sum_i c_i g_i, [d]."""
         ...
@@ -84,6 +92,12 @@ class FusedOracle:
 
     def __init__(self, problem: WeightingProblem) -> None:
         self.problem = problem
+
+    def draw(self, stream: int, clients: Tensor, size: int) -> Batch:
+        return self.problem.draw(stream, clients, size)
+
+    def total(self, part: Tensor) -> Tensor:
+        return part
 
     def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
         w = w.detach().requires_grad_()

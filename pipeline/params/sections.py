@@ -122,8 +122,11 @@ class Train(Section):
     eval_every: int = param(25, "rounds between evaluations on the test set", ge=1)
     checkpoint_every: int = param(50, "rounds between saves; an interrupted run goes on from the last", ge=1)
     accelerator: Literal["auto", "cpu", "gpu"] = param("auto", "auto takes the GPU when there is one")
-    devices: Literal[1] = param(1, "number of devices")
-    strategy: Literal["auto"] = param("auto", "Lightning strategy")
+    devices: int = param(1, "processes per machine, each on a GPU of its own or, on a CPU, with a share of it", ge=1)
+    nodes: int = param(1, "machines; more than one are started by srun or torchrun", ge=1)
+    strategy: Literal["auto", "ddp"] = param(
+        "auto", "Lightning strategy; auto = ddp (torch.distributed) for several processes"
+    )
     precision: Literal["32-true", "64-true"] = param("32-true", "floating point of the whole run")
     backend: Literal["fused", "loop"] = param(
         "fused", "fused = all clients in one pass; loop = one by one, the slow readable reference"

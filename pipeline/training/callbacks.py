@@ -22,7 +22,8 @@ class Recorder(pl.Callback):
     """Writes the history, evaluates every `eval_every` rounds and saves every `checkpoint_every`.
 
     A save is: history first, checkpoint second (atomically), then the listener is told. A run killed at any instant
-    goes on from the last save. on_rows: receives the rows of each save. latest: the newest value of every column.
+    goes on from the last save. on_rows: receives the rows of each save. writes: False in all but the first process of a
+    run, which take part in saves without a word of their own. latest: the newest value of every column.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class Recorder(pl.Callback):
         eval_every: int,
         checkpoint_every: int,
         on_rows: Callable[[list[Row]], None] = lambda rows: None,
+        writes: bool = True,
     ) -> None:
+        self.writes = writes
         self.history, self.measure, self.checkpoint = history, measure, checkpoint
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}
@@ -54,7 +57,7 @@ class Recorder(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._since = time.perf_counter()
         assert isinstance(pl_module, FederatedBilevel)
-        if self.history.empty:
+        if pl_module.round == 0:
             self._record(pl_module)
             self._save(trainer)
 
@@ -68,10 +71,12 @@ class Recorder(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """A diverged run keeps its record up to the last finite round, for the eye; it is not to be resumed."""
-        if isinstance(exception, NotFinite):
+        if isinstance(exception, NotFinite) and self.writes:
             self.on_rows(self.history.flush())
 
     def _record(self, module: FederatedBilevel) -> None:
+        if not self.writes:
+            return
         variables = module.state.variables
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
@@ -92,11 +97,12 @@ class Recorder(pl.Callback):
             self.latest["clean_weight"] = float(weights[self.history.clean].sum())
 
     def _save(self, trainer: pl.Trainer) -> None:
-        rows = self.history.flush()
+        rows = self.history.flush() if self.writes else []
         partial = self.checkpoint.with_suffix(".partial")
         trainer.save_checkpoint(partial)
-        os.replace(partial, self.checkpoint)
-        self.on_rows(rows)
+        if self.writes:
+            os.replace(partial, self.checkpoint)
+            self.on_rows(rows)
 
 
 class Progress(pl.Callback):

@@ -20,6 +20,7 @@ from torch import nn
 from pipeline.algorithms import Algorithm, Cost, State, Turn
 from pipeline.errors import UserError
 from pipeline.params import ServerOptions
+from pipeline.sharing import Share
 
 
 class NotFinite(UserError):
@@ -29,13 +30,14 @@ class NotFinite(UserError):
 class FederatedBilevel(pl.LightningModule):
     """State of a run: the server's variables (parameters), the method's memory (buffers), the round and the cost.
 
-    turn: the template of every turn; `round` and `inner` are filled in as the run goes on.
+    turn: the template of every turn; `round` and `inner` are filled in as the run goes on. share: this process among
+    those that simulate the run; a checkpoint holds the rows of all of them, so any number may go on from it.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int) -> None:
+    def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int, share: Share | None = None) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.algorithm, self.turn, self.rounds = algorithm, turn, rounds
+        self.algorithm, self.turn, self.rounds, self.share = algorithm, turn, rounds, share or Share()
         state = algorithm.init(turn)
         self.variables = nn.ParameterDict({name: nn.Parameter(v) for name, v in state.variables.items()})
         self._memory_names = tuple(state.memory)
@@ -96,10 +98,23 @@ class FederatedBilevel(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}
+        for key in self._row_keys:
+            checkpoint["state_dict"][key] = self.share.total(checkpoint["state_dict"][key])[0]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.round = checkpoint["federated"]["round"]
         self.cost = Cost(**checkpoint["federated"]["cost"])
+        for key in self._row_keys:
+            rows = checkpoint["state_dict"][key]
+            own = torch.zeros(len(rows), dtype=torch.bool)
+            own[self.share.own(torch.arange(len(rows)))] = True
+            rows[~own] = 0
+
+    @property
+    def _row_keys(self) -> list[str]:
+        """In the checkpoint: memory whose rows several processes share out."""
+        shared = self.share.ranks > 1
+        return [f"memory_{name}" for name in self._memory_names if shared and name in self.algorithm.client_rows]
 
 
 def _listed(found: Any) -> list[Any]:

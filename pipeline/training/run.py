@@ -20,27 +20,30 @@ from pipeline.data.catalog import TOY, problem_in_use, resolve
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.problems.base import Problem
+from pipeline.sharing import Share
 from pipeline.training.allocator import keep_freed_memory
 from pipeline.training.callbacks import Progress, Recorder
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel, NotFinite
+from pipeline.training.processes import Processes, gone
 from pipeline.training.resume import ResumeFolder, files_version, fingerprint
 from pipeline.training.tasks import Task
 
 
-def build_module(params: Params, problem: Problem) -> FederatedBilevel:
+def build_module(params: Params, problem: Problem, share: Share | None = None) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
+    share = share or Share()
     federation = params.federation
     algorithm = ALGORITHMS[params.algorithm]
     turn = algorithm.turn(
-        oracle=algorithm.turn.oracles[params.train.backend](problem),
+        oracle=algorithm.turn.oracle_for(problem, params.train.backend, share),
         hyper=getattr(params.algorithms, params.algorithm),
         federation=Federation(
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
         ),
         seed=params.seed,
     )
-    return FederatedBilevel(algorithm, turn, params.train.rounds)
+    return FederatedBilevel(algorithm, turn, params.train.rounds, share)
 
 
 def run_fingerprint(params: Params, task: Task) -> str:
@@ -49,7 +52,8 @@ def run_fingerprint(params: Params, task: Task) -> str:
     problem = problem_in_use(params)
     images = params.data.name != TOY
     train = dataclasses.asdict(params.train)
-    del train["checkpoint_every"]  # decides when the state is saved, not what it is
+    for name in ("checkpoint_every", "devices", "nodes", "strategy"):  # when and where, not what
+        del train[name]
     return fingerprint(
         {
             "seed": params.seed,
@@ -75,14 +79,16 @@ def train(
     on_rows: Callable[[list[Row]], None] = lambda rows: None,
     callbacks: tuple[pl.Callback, ...] = (),
     progress: bool = True,
+    share: Share | None = None,
 ) -> tuple[FederatedBilevel, History]:
     """Train to the last round, going on from the folder's checkpoint if there is one.
 
     Raises NotFinite (a UserError) when the run diverges. A termination signal ends the process with code 143, so that
-    nobody takes a half-trained model for a finished one.
+    nobody takes a half-trained model for a finished one. share: this process among those of the run; only the first
+    writes. UserError when another one is gone.
     """
-    params = resolve(params)
-    module = build_module(params, task.problem)
+    params, share = resolve(params), share or Share()
+    module = build_module(params, task.problem, share)
     history = History(folder.path, task.clean, task.measures, list(module.algorithm.reports), task.digits)
     if task.device.type == "cpu":
         keep_freed_memory()
@@ -93,14 +99,16 @@ def train(
         eval_every=params.train.eval_every,
         checkpoint_every=params.train.checkpoint_every,
         on_rows=on_rows,
+        writes=share.rank == 0,
     )
-    saved = _saved_round(folder, history)
-    if saved is None:
+    saved = _saved_round(folder, history if share.rank == 0 else None)
+    if saved is None and share.rank == 0:
         history.start()
     trainer = quiet_trainer(
         params,
-        callbacks=[recorder, *([Progress(recorder)] if progress else []), *callbacks],
+        callbacks=[recorder, *([Progress(recorder)] if progress and share.rank == 0 else []), *callbacks],
         accelerator="gpu" if task.device.type == "cuda" else "cpu",
+        share=share,
     )
     try:
         trainer.fit(
@@ -109,7 +117,13 @@ def train(
             ckpt_path=str(folder.checkpoint) if saved is not None else None,
         )
     except NotFinite as error:
+        if share.rank:
+            raise
         raise NotFinite(f"{error} What was recorded is in {folder.give_up()}.") from None
+    except RuntimeError as error:
+        if share.ranks > 1 and _undelivered(error):
+            raise gone(error) from None
+        raise
     except SIGTERMException:
         print(
             "train: stopped by a termination signal; the next run goes on from the last save.",
@@ -121,8 +135,17 @@ def train(
     return module, history
 
 
-def _saved_round(folder: ResumeFolder, history: History) -> int | None:
-    """The round of the folder's last save, its record cut back to it; None without a save, or with a damaged one."""
+def _undelivered(error: RuntimeError) -> bool:
+    """Whether it is a message between processes that failed."""
+    words = str(error).lower()
+    return isinstance(error, torch.distributed.DistBackendError) or any(
+        word in words for word in ("gloo", "connection closed", "connection reset", "nccl", "timed out")
+    )
+
+
+def _saved_round(folder: ResumeFolder, history: History | None) -> int | None:
+    """The round of the folder's last save, its record (if it is ours to keep) cut back to it; None without a save, or
+    with a damaged one."""
     if not folder.found:
         return None
     try:
@@ -130,13 +153,13 @@ def _saved_round(folder: ResumeFolder, history: History) -> int | None:
     except Exception as error:  # whatever a damaged file makes of itself
         print(f"train: the last save cannot be read ({type(error).__name__}); starting afresh", file=sys.stderr)
         return None
-    if not history.restore(saved):
+    if history and not history.restore(saved):
         print("train: the record does not reach the last save; starting afresh", file=sys.stderr)
         return None
     return saved
 
 
-def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: str) -> pl.Trainer:
+def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: str, share: Share) -> pl.Trainer:
     """A Trainer that prints nothing of its own."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         for child in (name, f"{name}.utilities.rank_zero"):
@@ -151,7 +174,8 @@ def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: 
     options: dict[str, Any] = {
         "accelerator": accelerator,
         "devices": params.train.devices,
-        "strategy": params.train.strategy,
+        "num_nodes": params.train.nodes,
+        "strategy": Processes() if share.ranks > 1 else "auto",
         "precision": params.train.precision,
         "max_epochs": 1,
         "callbacks": callbacks,

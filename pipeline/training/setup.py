@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from pipeline import models
@@ -19,14 +21,21 @@ from pipeline.problems.toy import Toy
 DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
 
 
-def device_for(accelerator: str) -> torch.device:
-    """Where the run happens; UserError if a GPU is asked for and there is none."""
+def device_for(accelerator: str, devices: int = 1) -> torch.device:
+    """Where this process computes; UserError if a GPU is asked for and there is none, or not one for each process."""
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise UserError(
             'train.accelerator = "gpu" is not possible: torch sees no CUDA device here.'
             " Fix: train.accelerator: auto (takes the GPU when there is one) or cpu."
         )
-    return torch.device("cuda", 0) if accelerator != "cpu" and torch.cuda.is_available() else torch.device("cpu")
+    if accelerator == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if devices > torch.cuda.device_count():
+        raise UserError(
+            f"train.devices = {devices} needs as many GPUs, and this machine has {torch.cuda.device_count()}."
+            f" Fix: train.devices: {torch.cuda.device_count()}, or train.accelerator: cpu."
+        )
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))))
 
 
 def build_model(params: Params) -> models.FlatModel:

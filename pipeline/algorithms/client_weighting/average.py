@@ -43,6 +43,7 @@ AVERAGE = Algorithm(
     inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w},
     projections={},
+    client_rows=estimators.ROWS,
 )
 
 __all__ = ["AVERAGE", "Average"]

@@ -23,7 +23,8 @@ from pipeline.params.methods import ServerOptions
 from pipeline.problems.base import Batch
 
 Memory = dict[str, Tensor]
-"""A method's memory; "G" [N, d], every client's last gradient, is in it if and only if `memory` is in force."""
+"""A method's memory; "G" [N, d], every client's last gradient, is in it if and only if `memory` is in force. Where
+clients are spread over processes, each holds the rows of its own and zeros for the others."""
 
 
 def choose(
@@ -63,6 +64,9 @@ def scatter(values: Tensor, active: Tensor, clients: int) -> Tensor:
 
 # ------------------------------------------------------------------------------ for methods that remember g_i alone
 
+ROWS = frozenset({"G"})
+"""Which memory holds a row per client."""
+
 
 def remembered(turn: WeightingTurn, w: Tensor) -> Memory:
     """What the estimator in force adds to a method's initial memory."""
@@ -77,7 +81,7 @@ def weighted_gradient(
     """sum_i x_i g_i, [d]; remembers the answers if that is the estimator."""
     if "G" in memory:
         memory["G"][active] = turn.oracle.gradients(w, batch)
-        return x @ memory["G"]
+        return turn.oracle.total(x @ memory["G"])
     return turn.oracle.weighted_gradient(w, batch, _coefficients(turn, w, x, active))
 
 
@@ -87,7 +91,7 @@ def gradient_with_inner(
     """(sum_i x_i g_i [d], v^T g_i of everybody [N]), on one minibatch; remembers the gradients likewise."""
     if "G" in memory:
         memory["G"][active] = turn.oracle.gradients(w, batch)
-        return x @ memory["G"], memory["G"] @ v
+        return turn.oracle.total(x @ memory["G"]), turn.oracle.total(memory["G"] @ v)
     sum_g, fresh = turn.oracle.gradient_with_inner(w, v, batch, _coefficients(turn, w, x, active))
     return sum_g, scatter(fresh, active, turn.problem.clients)
 
@@ -103,7 +107,7 @@ def inner_products(turn: WeightingTurn, memory: Memory, v: Tensor, active: Tenso
     """v^T g_i of everybody, [N]. fresh: the active clients' own, [n]."""
     if "G" not in memory:
         return scatter(fresh, active, turn.problem.clients)
-    result = memory["G"] @ v
+    result = turn.oracle.total(memory["G"] @ v)
     result[active] = fresh
     return result
 
@@ -115,7 +119,9 @@ def all_gradients(
     gradients = turn.oracle.gradients(w, batch)
     if "G" in memory:
         memory["G"][active] = gradients
-        return x @ memory["G"], memory["G"]
+        everybody = turn.oracle.total(memory["G"])
+        return x @ everybody, everybody
+    gradients = turn.oracle.total(gradients)
     return _coefficients(turn, w, x, active) @ gradients, scatter(gradients, active, turn.problem.clients)
 
 

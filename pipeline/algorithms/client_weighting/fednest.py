@@ -61,6 +61,7 @@ FEDNEST = Algorithm(
     inner_steps=lambda hyper: hyper.inner_steps + 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    client_rows=estimators.ROWS,
 )
 
 __all__ = ["FEDNEST", "FedNest"]

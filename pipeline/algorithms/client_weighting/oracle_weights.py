@@ -14,7 +14,7 @@ up and d down, one gradient per active client and iteration.
 from __future__ import annotations
 
 from pipeline.algorithms.base import Algorithm, State
-from pipeline.algorithms.client_weighting import average, lower
+from pipeline.algorithms.client_weighting import average, estimators, lower
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import OracleWeights
 
@@ -32,6 +32,7 @@ ORACLE_WEIGHTS = Algorithm(
     inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w},
     projections={},
+    client_rows=estimators.ROWS,
 )
 
 __all__ = ["ORACLE_WEIGHTS", "OracleWeights"]

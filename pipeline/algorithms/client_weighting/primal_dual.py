@@ -91,8 +91,8 @@ def step(state: State, turn: WeightingTurn) -> Step:
         G, H = state.memory["G"], state.memory["H"]
         G[active] = oracle.gradients(w, B)
         H[active] = oracle.products(w, lam, B_product)
-        sum_g, sum_h = x @ G, x @ H
-        g_x = G @ lam if wants_x else None
+        sum_g, sum_h = oracle.total(x @ G), oracle.total(x @ H)
+        g_x = oracle.total(G @ lam) if wants_x else None
     else:
         c = estimators.coefficients(estimator, x, active, hyper.active_weight_floor)
         sum_h, inner = oracle.weighted_product(w, lam, B_product, c)
@@ -141,6 +141,7 @@ PRIMAL_DUAL = Algorithm(
         "lambda": lambda value, hyper: projections.ball(value, hyper.dual_radius),
         "x": lambda value, hyper: projections.simplex(value),
     },
+    client_rows=frozenset({"G", "H"}),
     reports={"dual_norm": lambda variables: torch.linalg.vector_norm(variables["lambda"])},
 )
 

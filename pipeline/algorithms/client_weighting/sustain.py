@@ -90,6 +90,7 @@ SUSTAIN = Algorithm(
     inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    client_rows=estimators.ROWS,
 )
 
 __all__ = ["SUSTAIN", "Sustain"]

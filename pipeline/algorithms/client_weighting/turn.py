@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pipeline.algorithms.base import Turn
+from pipeline.oracles.shared import SharedOracle
 from pipeline.oracles.weighting import ORACLES, Oracle
 from pipeline.problems.base import Batch, WeightingProblem
+from pipeline.sharing import Share
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,19 @@ class WeightingTurn(Turn):
 
     oracle: Oracle
 
+    @classmethod
+    def oracle_for(cls, problem: Any, backend: str, share: Share) -> Oracle:
+        """One process: the backend itself; several: each with its clients."""
+        oracle = ORACLES[backend](problem)
+        return SharedOracle(oracle, share) if share.ranks > 1 else oracle
+
     @property
     def problem(self) -> WeightingProblem:
         return self.oracle.problem
 
     def batch(self, purpose: str, clients: Tensor, size: int, *exchange: int) -> Batch:
         """A minibatch per client; different purposes, and exchanges of one step, are independent."""
-        return self.problem.draw(self.stream(purpose, *exchange), clients, size)
+        return self.oracle.draw(self.stream(purpose, *exchange), clients, size)
 
     def validation(self) -> Batch:
         """The server's minibatch of this step."""

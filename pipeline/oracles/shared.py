@@ -1,0 +1,88 @@
+"""The same derivatives with the clients spread over several processes (`pipeline.sharing`).
+
+Every process calls the same functions in the same order with the same arguments. A minibatch holds the clients that are
+simulated here; sums over clients are reduced, per-client numbers are put together, and per-client vectors stay where
+they are: those rows are zero elsewhere, so that `total` completes whatever is contracted from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pipeline.oracles.weighting import Oracle
+from pipeline.problems.base import Batch, WeightingProblem
+from pipeline.sharing import Share
+
+
+@dataclass(frozen=True)
+class Part:
+    """own: positions of the clients simulated here among the n of the exchange; batch: theirs, None without any."""
+
+    own: Tensor
+    n: int
+    batch: Batch
+
+
+class SharedOracle:
+    """An oracle whose clients live in several processes."""
+
+    def __init__(self, oracle: Oracle, share: Share) -> None:
+        self.problem: WeightingProblem = oracle.problem
+        self._oracle, self._share = oracle, share
+
+    def draw(self, stream: int, clients: Tensor, size: int) -> Part:
+        own = self._share.own(clients)
+        return Part(own, len(clients), self._oracle.draw(stream, clients[own], size) if len(own) else None)
+
+    def total(self, part: Tensor) -> Tensor:
+        return self._share.total(part)[0]
+
+    def weighted_gradient(self, w: Tensor, batch: Part, c: Tensor) -> Tensor:
+        found = self._oracle.weighted_gradient(w, batch.batch, c[batch.own]) if len(batch.own) else w.new_zeros(w.shape)
+        return self.total(found)
+
+    def weighted_product(self, w: Tensor, lam: Tensor, batch: Part, c: Tensor) -> tuple[Tensor, Tensor]:
+        product, inner = w.new_zeros(w.shape), w.new_zeros(batch.n)
+        if len(batch.own):
+            product, inner[batch.own] = self._oracle.weighted_product(w, lam, batch.batch, c[batch.own])
+        product, inner = self._share.total(product, inner)
+        return product, inner
+
+    def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Part, c: Tensor) -> tuple[Tensor, Tensor]:
+        gradient, inner = w.new_zeros(w.shape), w.new_zeros(batch.n)
+        if len(batch.own):
+            gradient, inner[batch.own] = self._oracle.gradient_with_inner(w, lam, batch.batch, c[batch.own])
+        gradient, inner = self._share.total(gradient, inner)
+        return gradient, inner
+
+    def gradients(self, w: Tensor, batch: Part) -> Tensor:
+        """[n, d]; zero rows for clients simulated elsewhere."""
+        rows = w.new_zeros(batch.n, len(w))
+        if len(batch.own):
+            rows[batch.own] = self._oracle.gradients(w, batch.batch)
+        return rows
+
+    def products(self, w: Tensor, lam: Tensor, batch: Part) -> Tensor:
+        """[n, d]; zero rows for clients simulated elsewhere."""
+        rows = w.new_zeros(batch.n, len(w))
+        if len(batch.own):
+            rows[batch.own] = self._oracle.products(w, lam, batch.batch)
+        return rows
+
+    def inner_products(self, w: Tensor, lam: Tensor, batch: Part) -> Tensor:
+        inner = w.new_zeros(batch.n)
+        if len(batch.own):
+            inner[batch.own] = self._oracle.inner_products(w, lam, batch.batch)
+        return self.total(inner)
+
+    def losses(self, w: Tensor, batch: Part) -> Tensor:
+        losses = w.new_zeros(batch.n)
+        if len(batch.own):
+            losses[batch.own] = self._oracle.losses(w, batch.batch)
+        return self.total(losses)
+
+    def validation_gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        """Computed by every process, which costs less than waiting for one; the first one's counts."""
+        return self._share.same(self._oracle.validation_gradient(w, batch))

@@ -1,0 +1,41 @@
+"""Who simulates which clients when a run is spread over several processes, and how their answers come together.
+
+Every process (rank) holds the server's whole state and computes the same server step; client i is simulated by rank
+i mod R alone. What travels per exchange is what the server would receive in sum: a few d-vectors and one number per
+active client, never a client's model. A run of one process is the case R = 1, in which nothing travels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process among all that simulate the run."""
+
+    rank: int = 0
+    ranks: int = 1
+
+    def own(self, clients: Tensor) -> Tensor:
+        """Positions in `clients` [n] of those simulated here."""
+        return (clients % self.ranks == self.rank).nonzero()[:, 0]
+
+    def total(self, *parts: Tensor) -> list[Tensor]:
+        """The sums over all processes of tensors that each holds a part of; one message for all of them."""
+        if self.ranks == 1:
+            return list(parts)
+        message = torch.cat([part.flatten() for part in parts])
+        dist.all_reduce(message)
+        sums = message.split([part.numel() for part in parts])
+        return [values.view_as(part) for values, part in zip(sums, parts, strict=True)]
+
+    def same(self, value: Tensor) -> Tensor:
+        """The first process's value everywhere: what all compute alike must stay alike to the last bit."""
+        if self.ranks > 1:
+            dist.broadcast(value, 0)
+        return value
