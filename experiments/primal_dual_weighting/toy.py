@@ -72,9 +72,11 @@ class Label:
 
 
 def run_toy(cell: Cell, folder: Path, data: Path) -> str:
-    """All repetitions of a cell: f_0(w*(x)) and the stationarity at every evaluation, [repetitions, evaluations]."""
-    import torch
+    """All repetitions of a cell: f_0(w*(x)) and the stationarity at every evaluation, [repetitions, evaluations].
 
+    With everybody active the repetitions go together, one computation for all; half of the clients are others in every
+    repetition, so these go one by one.
+    """
     from pipeline.algorithms import ALGORITHMS, Federation
     from pipeline.algorithms.client_weighting.turn import WeightingTurn
     from pipeline.oracles import FusedOracle
@@ -85,32 +87,44 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     repetitions = int(cell.table.rsplit("-", 1)[1])
     params = override(Params(), cell.settings)
     algorithm, hyper = ALGORITHMS[params.algorithm], getattr(params.algorithms, params.algorithm)
-    sizes, train = algorithm.step_sizes(hyper), params.train
     federation = Federation("bernoulli", params.federation.participation, 1)
-    start = time.monotonic()
-    curves: dict[str, list[list[float]]] = {"upper_value": [], "stationarity": []}
+    turns = []
     for seed in range(repetitions):
         problem = Toy.generate(params.problems.toy.clients, seed, params.problems.toy.noise)
-        turn = WeightingTurn(FusedOracle(problem), hyper, federation, seed)
-        state = algorithm.init(turn)
-        rows = [problem.measure(state.variables)]
-        for t in range(1, train.rounds + 1):
-            for k in range(1, algorithm.inner_steps(hyper) + 1):
-                now = dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes)
-                for name, direction in algorithm.step(state, now).directions.items():
-                    value = state.variables[name] - sizes[name] * direction
-                    project = algorithm.projections.get(name)
-                    state.variables[name] = project(value, hyper) if project else value
-            if t % train.eval_every == 0:
-                finite = all(bool(torch.isfinite(v).all()) for v in state.variables.values())
-                rows.append(problem.measure(state.variables) if finite else dict.fromkeys(curves, float("inf")))
-                if not finite:
-                    rows += rows[-1:] * (train.rounds // train.eval_every + 1 - len(rows))
-                    break
-        for name, values in curves.items():
-            values.append([row[name] for row in rows])
-    rounds = list(range(0, train.rounds + 1, train.eval_every))
+        turns.append(WeightingTurn(FusedOracle(problem), hyper, federation, seed))
+    groups = [turns] if federation.participation >= 1.0 else [[turn] for turn in turns]
+    start = time.monotonic()
+    curves: dict[str, list[list[float]]] = {"upper_value": [], "stationarity": []}
+    for group in groups:
+        for rows in _curves(algorithm, group, params.train.rounds, params.train.eval_every):
+            for name, values in curves.items():
+                values.append([row[name] for row in rows])
+    rounds = list(range(0, params.train.rounds + 1, params.train.eval_every))
     content: dict[str, Any] = {"cell": dataclasses.asdict(cell), "machine": machine("cpu"), "round": rounds, **curves}
     content["machine"]["seconds"] = round(time.monotonic() - start, 1)
     save(cell, folder, content)
     return f"{cell.name}: stationarity {sum(c[-1] for c in curves['stationarity']) / repetitions:.2g}"
+
+
+def _curves(algorithm: Any, turns: list[Any], rounds: int, every: int) -> list[list[dict[str, float]]]:
+    """Of each repetition, what is measured at round 0 and then every so often; infinite once a run has diverged."""
+    import torch
+
+    from pipeline.repetitions import Repetitions
+
+    sizes = {name: [size] * len(turns) for name, size in algorithm.step_sizes(turns[0].hyper).items()}
+    runs = Repetitions(algorithm, turns, sizes)
+
+    def measured(run: int) -> dict[str, float]:
+        variables = runs.variables(run)
+        if all(bool(torch.isfinite(value).all()) for value in variables.values()):
+            return turns[run].problem.measure(variables)
+        return {"upper_value": float("inf"), "stationarity": float("inf")}
+
+    curves = [[measured(run)] for run in range(len(turns))]
+    for t in range(1, rounds + 1):
+        runs.round(t)
+        if t % every == 0:
+            for run, curve in enumerate(curves):
+                curve.append(measured(run))
+    return curves

@@ -75,7 +75,7 @@ def _gradient(loss: Tensor, w: Tensor, create_graph: bool = False) -> Tensor:
     return torch.autograd.grad(loss, w, create_graph=create_graph)[0]
 
 
-def _product(problem: WeightingProblem, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+def product(problem: WeightingProblem, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
     """Forward-over-reverse along lambda: (sum_i c_i h_i, lambda^T g_i for each i)."""
 
     def losses_and_gradient(u: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ class FusedOracle:
 
     def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return _product(self.problem, w, lam, batch, c)
+            return product(self.problem, w, lam, batch, c)
 
     def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
         w = w.detach().requires_grad_()
@@ -128,7 +128,7 @@ class FusedOracle:
         with torch.no_grad():
             select = self.problem.select
             return torch.stack(
-                [_product(self.problem, w, lam, select(batch, i), one)[0] for i in range(self._count(batch))]
+                [product(self.problem, w, lam, select(batch, i), one)[0] for i in range(self._count(batch))]
             )
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
