@@ -51,10 +51,10 @@ def measure() -> dict[str, float]:
         problem = build_problem(params, raw, partition, torch.device("cpu"))
         stage_times, bare_times, loop_times = [], [], []
         for repetition in range(REPETITIONS + 1):
-            stage = _stage(params, problem, root / f"run{repetition}", ROUNDS)
+            stage = seconds_per_round(params, problem, root / f"run{repetition}", ROUNDS)
             bare = _bare_loop(problem, int(params.federation.batch_size), ROUNDS)
             per_client = replace(params, train=replace(settings, backend="loop", rounds=LOOP_ROUNDS))
-            loop = _stage(per_client, problem, root / f"loop{repetition}", LOOP_ROUNDS)
+            loop = seconds_per_round(per_client, problem, root / f"loop{repetition}", LOOP_ROUNDS)
             if repetition:  # the first warms up
                 stage_times.append(stage)
                 bare_times.append(bare)
@@ -72,7 +72,7 @@ def _ratio(a: list[float], b: list[float]) -> float:
     return statistics.median(x / y for x, y in zip(a, b, strict=True))
 
 
-def _stage(params: Params, problem: ClientWeighting, root: Path, rounds: int) -> float:
+def seconds_per_round(params: Params, problem: ClientWeighting, root: Path, rounds: int) -> float:
     """Seconds per round between round FIRST and the last but one, from the run's own history."""
     record = describe(dotted(params), "data", "partition", "cpu")
     with (
