@@ -1,0 +1,84 @@
+"""Which methods fit which problems, and which problem `problem: auto` means. A new method is a name in one of the
+families; a new problem is a line in `FITS`.
+
+| family | solves |
+|---|---|
+| weighting | min_x f_0(w*(x)) over client weights x, with derivatives at one shared model (WeightingProblem) |
+| bilevel | general problems with one lower variable for all clients (BilevelProblem) |
+| local | general problems with a lower variable for each client (BilevelProblem, `local_lower`) |
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ProblemName = Literal["auto", "client_weighting", "hyper_representation", "data_cleaning", "loss_tuning", "fair", "toy"]
+"""What `problem` may be."""
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "weighting": (
+        "primal_dual",
+        "rfho",
+        "fednest",
+        "sustain",
+        "afl",
+        "validation_only",
+        "average",
+        "oracle_weights",
+        "exact_gradient",
+    ),
+    "bilevel": ("simfbo", "shrofbo", "aggitd", "fedbio", "fedbioacc", "lfednest"),
+    "local": ("fedbio_local", "fedbioacc_local"),
+}
+
+FITS: dict[str, tuple[str, ...]] = {
+    "client_weighting": ("weighting", "bilevel"),
+    "hyper_representation": ("bilevel", "local"),
+    "data_cleaning": ("bilevel",),
+    "loss_tuning": ("bilevel",),
+    "fair": ("bilevel",),
+    "toy": ("weighting", "bilevel"),
+}
+"""Problem -> families of methods."""
+
+REASONS: dict[str, str] = {
+    "weighting": "it learns weights of clients whose losses have no other upper variable",
+    "bilevel": "it solves problems with an upper and a lower level",
+    "local": "it is made for local lower levels, one lower variable per client",
+}
+"""Family -> why it does not fit elsewhere."""
+
+AUTO: dict[str, ProblemName] = {
+    "weighting": "client_weighting",
+    "bilevel": "client_weighting",
+    "local": "hyper_representation",
+}
+"""Family -> the problem its methods are made for."""
+
+AUTO_OF: dict[str, ProblemName] = {"lfednest": "hyper_representation"}
+"""Methods that are made for another one than their family."""
+
+
+def family(algorithm: str) -> str:
+    return next(name for name, methods in FAMILIES.items() if algorithm in methods)
+
+
+def made_for(algorithm: str) -> ProblemName:
+    """What `problem: auto` means for the method on images."""
+    return AUTO_OF.get(algorithm, AUTO[family(algorithm)])
+
+
+def fitting(problem: str) -> list[str]:
+    """The methods for a problem."""
+    return [method for name in FITS[problem] for method in FAMILIES[name]]
+
+
+def upper_on_clients(problem: str, cleaning_validation: str, scheme: str) -> bool:
+    """Whether the upper level lies on the clients' own validation parts, not on the server's validation set.
+
+    cleaning_validation: problems.data_cleaning.validation; its auto means the clients' own where the scheme deals out
+    clean ones.
+    """
+    if problem == "data_cleaning":
+        return cleaning_validation == "clients" or (cleaning_validation == "auto" and scheme == "cleaning")
+    return problem in ("hyper_representation", "loss_tuning", "fair")
