@@ -94,3 +94,60 @@ class WeightingProblem(Problem, Protocol):
     def select(self, batch: Batch, i: int) -> Batch:
         """The batch of its i-th client alone."""
         ...
+
+
+class BilevelProblem(Problem, Protocol):
+    """min_x F(x, y*(x)), y*(x) = argmin_y G(x, y);  F = sum_i p_i f_i,  G = sum_i p_i g_i  (lower level global), or,
+    where `local_lower`, min_x sum_i p_i f_i(x, y_i*(x)) with y_i*(x) = argmin_y g_i(x, y): one y per client."""
+
+    @property
+    def upper_dimension(self) -> int:
+        """d_x."""
+        ...
+
+    @property
+    def lower_dimension(self) -> int:
+        """d_y."""
+        ...
+
+    @property
+    def client_probabilities(self) -> Tensor:
+        """p, [N]; sums to 1."""
+        ...
+
+    @property
+    def local_lower(self) -> bool:
+        """Whether every client has a lower variable of its own."""
+        ...
+
+    def initial_upper(self, seed: int) -> Tensor:
+        """x_1, [d_x]."""
+        ...
+
+    def initial_lower(self, seed: int) -> Tensor:
+        """y_1, [d_y]."""
+        ...
+
+    def project_upper(self, x: Tensor) -> Tensor:
+        """Onto the upper variable's set; the identity for most."""
+        ...
+
+    def draw_upper(self, stream: int, clients: Tensor, size: int) -> Batch:
+        """A minibatch of `size` samples of the f-data for each of the clients [n]."""
+        ...
+
+    def draw_lower(self, stream: int, clients: Tensor, size: int) -> Batch:
+        """A minibatch of `size` samples of the g-data for each of the clients [n]."""
+        ...
+
+    def upper_losses(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
+        """f_i(X_i, Y_i; batch_i), [n]; X [n, d_x], Y [n, d_y]; differentiable in both."""
+        ...
+
+    def lower_losses(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
+        """g_i(X_i, Y_i; batch_i), [n]; X [n, d_x], Y [n, d_y]; differentiable in both."""
+        ...
+
+    def select(self, batch: Batch, i: int) -> Batch:
+        """The batch of its i-th client alone."""
+        ...
