@@ -3,6 +3,7 @@
 from typing import Any
 
 from pipeline.algorithms.base import Algorithm, Cost, Federation, State, Step, Turn
+from pipeline.algorithms.bilevel.simfbo import SHROFBO, SIMFBO
 from pipeline.algorithms.client_weighting.afl import AFL
 from pipeline.algorithms.client_weighting.average import AVERAGE
 from pipeline.algorithms.client_weighting.exact_gradient import EXACT_GRADIENT
@@ -23,6 +24,8 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "average": AVERAGE,
     "oracle_weights": ORACLE_WEIGHTS,
     "exact_gradient": EXACT_GRADIENT,
+    "simfbo": SIMFBO,
+    "shrofbo": SHROFBO,
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Cost", "Federation", "State", "Step", "Turn"]

@@ -15,6 +15,8 @@ from pipeline.params.methods import (
     PrimalDual,
     Rfho,
     ServerOptions,
+    ShroFbo,
+    SimFbo,
     Sustain,
     ValidationOnly,
 )
@@ -57,6 +59,8 @@ __all__ = [
     "Problems",
     "Rfho",
     "ServerOptions",
+    "ShroFbo",
+    "SimFbo",
     "Subset",
     "Sustain",
     "Tracking",

@@ -243,6 +243,8 @@ class Params(Section):
         "average",
         "oracle_weights",
         "exact_gradient",
+        "simfbo",
+        "shrofbo",
     ] = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from pipeline.params.methods.bilevel import (
+    ShroFbo,
+    SimFbo,
+)
 from pipeline.params.methods.client_weighting import (
     Afl,
     Average,
@@ -32,6 +36,8 @@ class Algorithms(Section):
     average: Average = section(Average, "baseline: fixed equal weights")
     oracle_weights: OracleWeights = section(OracleWeights, "baseline: fixed weights that know who is clean")
     exact_gradient: ExactGradient = section(ExactGradient, "reference for the toy problem: dense inverse Hessian")
+    simfbo: SimFbo = section(SimFbo, "general: one loop, one exchange a round")
+    shrofbo: ShroFbo = section(ShroFbo, "general: SimFBO that forgives unequal local steps")
 
 
 METHODS = tuple(field.name for field in fields(Algorithms))
@@ -47,6 +53,8 @@ __all__ = [
     "PrimalDual",
     "Rfho",
     "ServerOptions",
+    "ShroFbo",
+    "SimFbo",
     "Sustain",
     "ValidationOnly",
 ]
