@@ -60,7 +60,7 @@ class HyperRepresentation(ImageBilevel):
         return self.initial_network(seed)[self.upper_dimension :]
 
     def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
-        return cross_entropies(vmap(self.model.apply_halves)(X, Y, batch[0]), batch[1]).mean(dim=1)
+        return cross_entropies(self.model.apply_halves_each(X, Y, batch[0]), batch[1]).mean(dim=1)
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         return self.upper_losses(X, Y, batch) + self._regulariser(Y)
