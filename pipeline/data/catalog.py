@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pipeline.params import Params, Partition, Problems
-from pipeline.params.pairs import ProblemName, family, made_for, upper_on_clients
+from pipeline.params.pairs import HEADS, ProblemName, family, made_for, upper_on_clients
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def resolve(params: Params) -> Params:
 def _problems(params: Params) -> Problems:
     heads, cleaning = params.problems.hyper_representation, params.problems.data_cleaning
     if heads.heads == "auto":
-        heads = replace(heads, heads="local" if family(params.algorithm) == "local" else "shared")
+        heads = replace(heads, heads=HEADS.get(family(params.algorithm), ("shared",))[0])
     if cleaning.validation == "auto":
         on_clients = upper_on_clients("data_cleaning", "auto", params.partition.scheme)
         cleaning = replace(cleaning, validation="clients" if on_clients else "server")

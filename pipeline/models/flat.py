@@ -48,9 +48,9 @@ def _refusal(network: nn.Module) -> tuple[str, str] | None:
 def _each(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     """The function of every client's row of the arguments.
 
-    On a CPU one client after another: batched convolutions with a kernel per client are grouped ones, whose second
-    derivatives take half as long again there, and batched matrices gain nothing (LeNet-5 and the MLP, 10 clients x 32,
-    one thread). `unbind`, since its backward is one stack, where that of rows taken one by one pads each to all of them.
+    On a CPU one client after another: batched convolutions with a kernel per client are grouped ones, whose derivatives
+    take up to half as long again there, and batched matrices gain little (LeNet-5 and the MLP, 10 clients x 32, one
+    thread). `unbind`, since its backward is one stack, where that of rows taken one by one pads each to all of them.
     """
     if arguments[0].device.type == "cpu":
         rows = zip(*(argument.unbind() for argument in arguments), strict=True)

@@ -6,6 +6,7 @@ families; a new problem is a line in `FITS`.
 | weighting | min_x f_0(w*(x)) over client weights x, with derivatives at one shared model (WeightingProblem) |
 | bilevel | general problems with one lower variable for all clients (BilevelProblem) |
 | local | general problems with a lower variable for each client (BilevelProblem, `local_lower`) |
+| either | both of the latter |
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Literal
 
 ProblemName = Literal["auto", "client_weighting", "hyper_representation", "data_cleaning", "loss_tuning", "fair", "toy"]
 """What `problem` may be."""
+
+Heads = Literal["shared", "local"]
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "weighting": (
@@ -27,24 +30,29 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "oracle_weights",
         "exact_gradient",
     ),
-    "bilevel": ("simfbo", "shrofbo", "aggitd", "fedbio", "fedbioacc", "lfednest"),
+    "bilevel": ("simfbo", "shrofbo", "fednest_general", "aggitd", "fedbio", "fedbioacc"),
     "local": ("fedbio_local", "fedbioacc_local"),
+    "either": ("lfednest",),
 }
 
 FITS: dict[str, tuple[str, ...]] = {
-    "client_weighting": ("weighting", "bilevel"),
-    "hyper_representation": ("bilevel", "local"),
-    "data_cleaning": ("bilevel",),
-    "loss_tuning": ("bilevel",),
-    "fair": ("bilevel",),
-    "toy": ("weighting", "bilevel"),
+    "client_weighting": ("weighting", "bilevel", "either"),
+    "hyper_representation": ("bilevel", "local", "either"),
+    "data_cleaning": ("bilevel", "either"),
+    "loss_tuning": ("bilevel", "either"),
+    "fair": ("bilevel", "either"),
+    "toy": ("weighting", "bilevel", "either"),
 }
 """Problem -> families of methods."""
 
+HEADS: dict[str, tuple[Heads, ...]] = {"bilevel": ("shared",), "local": ("local",), "either": ("local", "shared")}
+"""Family -> heads of a hyper-representation that its methods can learn; the first is what `auto` means."""
+
 REASONS: dict[str, str] = {
-    "weighting": "it learns weights of clients whose losses have no other upper variable",
-    "bilevel": "it solves problems with an upper and a lower level",
+    "weighting": "it learns weights of clients at one shared model, and knows of no other upper variable",
+    "bilevel": "it moves one lower variable for all clients",
     "local": "it is made for local lower levels, one lower variable per client",
+    "either": "it needs an upper and a lower level",
 }
 """Family -> why it does not fit elsewhere."""
 
@@ -52,11 +60,9 @@ AUTO: dict[str, ProblemName] = {
     "weighting": "client_weighting",
     "bilevel": "client_weighting",
     "local": "hyper_representation",
+    "either": "hyper_representation",
 }
-"""Family -> the problem its methods are made for."""
-
-AUTO_OF: dict[str, ProblemName] = {"lfednest": "hyper_representation"}
-"""Methods that are made for another one than their family."""
+"""Family -> the problem its methods are made for: what `problem: auto` means on images."""
 
 
 def family(algorithm: str) -> str:
@@ -65,7 +71,7 @@ def family(algorithm: str) -> str:
 
 def made_for(algorithm: str) -> ProblemName:
     """What `problem: auto` means for the method on images."""
-    return AUTO_OF.get(algorithm, AUTO[family(algorithm)])
+    return AUTO[family(algorithm)]
 
 
 def fitting(problem: str) -> list[str]:

@@ -6,7 +6,7 @@ import difflib
 
 from pipeline.errors import UserError, not_allowed
 from pipeline.params.methods import ServerOptions
-from pipeline.params.pairs import FITS, REASONS, family, fitting, made_for, upper_on_clients
+from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, made_for, upper_on_clients
 from pipeline.params.sections import MODEL_NAMES, Params
 
 
@@ -63,11 +63,12 @@ def _pair(params: Params) -> None:
             f" algorithm for {problem}: {', '.join(fitting(problem))}."
         )
     heads = params.problems.hyper_representation.heads
-    if problem == "hyper_representation" and heads != "auto" and (heads == "local") != (kind == "local"):
+    if problem == "hyper_representation" and heads != "auto" and heads not in HEADS[kind]:
+        other = [method for name, allowed in HEADS.items() if heads in allowed for method in FAMILIES[name]]
         raise UserError(
-            f"problems.hyper_representation.heads: {heads} does not go with algorithm: {name}, which moves"
-            f" {'one head per client' if kind == 'local' else 'one head for all clients'}. Fix: heads: auto; for"
-            f" {heads} heads an algorithm such as {'fedbio_local' if heads == 'local' else 'simfbo'}."
+            f"problems.hyper_representation.heads: {heads} does not go with algorithm: {name}, which learns"
+            f" {' or '.join(HEADS[kind])} ones. Fix: heads: auto; or an algorithm for {heads} heads:"
+            f" {', '.join(other)}."
         )
 
 

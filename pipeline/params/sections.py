@@ -245,6 +245,13 @@ class Params(Section):
         "exact_gradient",
         "simfbo",
         "shrofbo",
+        "fednest_general",
+        "lfednest",
+        "aggitd",
+        "fedbio",
+        "fedbioacc",
+        "fedbio_local",
+        "fedbioacc_local",
     ] = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")

@@ -81,8 +81,7 @@ class Recorder(pl.Callback):
                 if not math.isfinite(value):
                     raise NotFinite(
                         f"round {module.round}: the {name.replace('_', ' ')} is {value}."
-                        " Fix: lower the step sizes of the algorithm in params.yaml (that of the model, eta_w or eta_y,"
-                        " first)."
+                        " Fix: lower the step sizes of the algorithm in params.yaml (eta_w or eta_y first)."
                     )
             row |= measured
         found = module.turn.problem.client_weights(variables)

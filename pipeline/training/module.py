@@ -106,7 +106,7 @@ class FederatedBilevel(pl.LightningModule):
         used = ", ".join(f"{variable} {size:.3g}" for variable, size in self.step_sizes.items())
         raise NotFinite(
             f"round {self.round + 1}: the variable {name} is no longer finite; step sizes were {used}."
-            " Fix: lower the step sizes of the algorithm in params.yaml (that of the model, eta_w or eta_y, first)."
+            " Fix: lower the step sizes of the algorithm in params.yaml (eta_w or eta_y first)."
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from pipeline.params.methods.bilevel import (
+    AggItd,
+    FedBio,
+    FedBioAcc,
+    FedBioAccLocal,
+    FedBioLocal,
+    FedNestGeneral,
+    LFedNest,
     ShroFbo,
     SimFbo,
 )
@@ -38,6 +45,13 @@ class Algorithms(Section):
     exact_gradient: ExactGradient = section(ExactGradient, "reference for the toy problem: dense inverse Hessian")
     simfbo: SimFbo = section(SimFbo, "general: one loop, one exchange a round")
     shrofbo: ShroFbo = section(ShroFbo, "general: SimFBO that forgives unequal local steps")
+    fednest_general: FedNestGeneral = section(FedNestGeneral, "general: FedNest beyond client weighting")
+    lfednest: LFedNest = section(LFedNest, "general: every client's own hypergradient steps, averaged")
+    aggitd: AggItd = section(AggItd, "general: the series rides on the lower level's exchanges")
+    fedbio: FedBio = section(FedBio, "general: local steps on all variables, then averaging")
+    fedbioacc: FedBioAcc = section(FedBioAcc, "general: the same with recursive momentum")
+    fedbio_local: FedBioLocal = section(FedBioLocal, "local lower levels: local steps, x averaged")
+    fedbioacc_local: FedBioAccLocal = section(FedBioAccLocal, "local lower levels: the same with recursive momentum")
 
 
 METHODS = tuple(field.name for field in fields(Algorithms))
@@ -45,10 +59,17 @@ METHODS = tuple(field.name for field in fields(Algorithms))
 __all__ = [
     "METHODS",
     "Afl",
+    "AggItd",
     "Algorithms",
     "Average",
     "ExactGradient",
+    "FedBio",
+    "FedBioAcc",
+    "FedBioAccLocal",
+    "FedBioLocal",
     "FedNest",
+    "FedNestGeneral",
+    "LFedNest",
     "OracleWeights",
     "PrimalDual",
     "Rfho",
