@@ -17,8 +17,10 @@ from pipeline.params.rules import check_rules
 def check(params: Params, paths: Paths) -> None:
     check_rules(params)
     paths.checked.parent.mkdir(parents=True, exist_ok=True)
-    params = resolve(params)
+    named, params = params.algorithm, resolve(params)
     settings = {"problem": params.problem, **asdict(getattr(params.problems, params.problem))}
+    if params.algorithm != named:  # its section is not the one that dvc.yaml names by `algorithm`
+        settings[params.algorithm] = asdict(getattr(params.algorithms, params.algorithm))
     paths.problem.write_text(json.dumps(settings, indent=2) + "\n")
     dealing = {"client_validation": params.partition.client_validation}
     paths.dealing.write_text(json.dumps(dealing, indent=2) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pipeline.params import Params, Partition, Problems
-from pipeline.params.pairs import HEADS, ProblemName, family, made_for, upper_on_clients
+from pipeline.params.pairs import HEADS, ProblemName, family, in_use, made_for, upper_on_clients
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def default_groups(classes: int) -> list[list[int]]:
 def resolve(params: Params) -> Params:
     """Replace every `auto` that depends on the data set, the problem or the method by its value; the toy deals out no
     samples, so none counts."""
-    params = replace(params, problem=problem_in_use(params))
+    problem = problem_in_use(params)
+    params = replace(params, problem=problem, algorithm=in_use(params.algorithm, problem))
     if params.data.name == TOY:
         part = replace(params.partition, client_validation=0.0)
         return replace(params, partition=part, federation=replace(params.federation, batch_size=1))

@@ -16,6 +16,28 @@ from typing import Literal
 ProblemName = Literal["auto", "client_weighting", "hyper_representation", "data_cleaning", "loss_tuning", "fair", "toy"]
 """What `problem` may be."""
 
+AlgorithmName = Literal[
+    "primal_dual",
+    "rfho",
+    "fednest",
+    "sustain",
+    "afl",
+    "validation_only",
+    "average",
+    "oracle_weights",
+    "exact_gradient",
+    "simfbo",
+    "shrofbo",
+    "fednest_general",
+    "lfednest",
+    "aggitd",
+    "fedbio",
+    "fedbioacc",
+    "fedbio_local",
+    "fedbioacc_local",
+]
+"""What `algorithm` may be."""
+
 Heads = Literal["shared", "local"]
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -63,6 +85,15 @@ AUTO: dict[str, ProblemName] = {
     "either": "hyper_representation",
 }
 """Family -> the problem its methods are made for: what `problem: auto` means on images."""
+
+
+GENERAL_FORM: dict[str, AlgorithmName] = {"fednest": "fednest_general"}
+"""Methods with a form of their own for client weighting -> the one for every other problem, a method by itself."""
+
+
+def in_use(algorithm: AlgorithmName, problem: str) -> AlgorithmName:
+    """The method that `algorithm` means on that problem."""
+    return algorithm if "weighting" in FITS[problem] else GENERAL_FORM.get(algorithm, algorithm)
 
 
 def family(algorithm: str) -> str:

@@ -6,7 +6,7 @@ import difflib
 
 from pipeline.errors import UserError, not_allowed
 from pipeline.params.methods import ServerOptions
-from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, made_for, upper_on_clients
+from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, in_use, made_for, upper_on_clients
 from pipeline.params.sections import MODEL_NAMES, Params
 
 
@@ -56,7 +56,7 @@ def _pair(params: Params) -> None:
     problem = made_for(name) if params.problem == "auto" else params.problem
     if params.data.name == "toy":
         problem = "toy"
-    kind = family(name)
+    kind = family(in_use(name, problem))
     if kind not in FITS[problem]:
         raise UserError(
             f"algorithm: {name} does not fit problem: {problem}: {REASONS[kind]}. Fix: problem: {made_for(name)}, or an"

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pipeline.params import partitions
 from pipeline.params.methods import Algorithms
-from pipeline.params.pairs import ProblemName
-from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Ratio, Section, Share, param, section
+from pipeline.params.pairs import AlgorithmName, ProblemName
+from pipeline.params.spec import Auto, NonNegativeInt, PositiveFloat, PositiveInt, Ratio, Section, Share, param, section
 
 MODEL_NAMES = ("linear", "mlp", "mlp3", "lenet5", "lenet_wide", "cnn", "resnet18")
 
@@ -122,6 +122,11 @@ class DataCleaning(Section):
         "whose clean samples the upper level is: clients = their own validation parts; server = its validation set;"
         " auto = clients on `partition.scheme: cleaning`, else server",
     )
+    scale: PositiveFloat | Auto = param(
+        "auto",
+        "a sample's weight is sigmoid(scale x): a step eta of x is one of scale^2 eta of the scores; auto = the root of"
+        " the number of training samples, which suits the methods' usual steps; 1 = the paper",
+    )
     l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss", ge=0, symbol="rho")
 
 
@@ -233,26 +238,7 @@ class Params(Section):
     )
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
-    algorithm: Literal[
-        "primal_dual",
-        "rfho",
-        "fednest",
-        "sustain",
-        "afl",
-        "validation_only",
-        "average",
-        "oracle_weights",
-        "exact_gradient",
-        "simfbo",
-        "shrofbo",
-        "fednest_general",
-        "lfednest",
-        "aggitd",
-        "fedbio",
-        "fedbioacc",
-        "fedbio_local",
-        "fedbioacc_local",
-    ] = param("primal_dual", "the method")
+    algorithm: AlgorithmName = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")
     tracking: Tracking = section(Tracking, "where runs are recorded")

@@ -3,18 +3,20 @@
 Section 4.1 of the FedBiO specification:
 
     min_x (1/M) sum_m f_m(y*(x)),   y*(x) = argmin_y (1/M) sum_m g_m(x, y)
-    g_m(x, y) = (1/n_m) sum_{s in client m's training part} sigmoid(x_s) CE_s(y)  +  l2/2 ||y||^2
+    g_m(x, y) = (1/n_m) sum_{s in client m's training part} sigmoid(c x_s) CE_s(y)  +  l2/2 ||y||^2
     f_m(y)    = mean cross-entropy on clean validation samples, client m's own or the server's
 
 | symbol | here | shape |
 |---|---|---|
 | x (lambda there) | one score per sample, in the order of the clients' training parts; 0 at the start | [S] |
 | y | the network | [d] |
-| sigmoid(x_s) | a sample's weight | (0, 1) |
+| sigmoid(c x_s) | a sample's weight | (0, 1) |
+| c | `scale`; 1 in the specification | > 0 |
 
 Client m's gradient by x is zero outside its own block; in the hypergradient, sample s of it has the component
--(p_m / n_m) sigmoid'(x_s) <grad CE_s(y), v>. A minibatch keeps the scaling (sum over the batch / batch size), so that
-the mean is right. Both make the components small, and the scores' step large.
+-(p_m / n_m) c sigmoid'(c x_s) <grad CE_s(y), v>. A minibatch keeps the scaling (sum over the batch / batch size), so
+that the mean is right. With c = 1 the steps of x must be large, about S times those of y. A step eta with scale c is a
+step c^2 eta of the scores c x: c = sqrt(S) lets every method keep the steps that suit other problems.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class DataCleaning(ImageBilevel):
     server_batch: size of the server's minibatch, None = the whole validation set."""
 
     l2: float = 0.001
+    scale: float = 1.0
     validation: str = "clients"
     server_batch: int | None = None
 
@@ -60,7 +63,7 @@ class DataCleaning(ImageBilevel):
         return X, y, self.data.starts[clients.to(positions.device)][:, None] + positions
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
-        weights = torch.sigmoid(X.gather(1, batch[2]))
+        weights = torch.sigmoid(self.scale * X.gather(1, batch[2]))
         return (weights * self.cross_entropies(Y, batch)).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
 
     def client_losses(self, variables: Variables) -> Tensor:
@@ -76,7 +79,7 @@ class DataCleaning(ImageBilevel):
         where all labels are right, or all wrong."""
         from torchmetrics.functional.classification import binary_auroc
 
-        weight, wrong = torch.sigmoid(variables["x"].double()), self.data.wrong
+        weight, wrong = torch.sigmoid(self.scale * variables["x"].double()), self.data.wrong
         found = {}
         if not wrong.all():
             found["correct_sample_weight"] = float(weight[~wrong].mean())

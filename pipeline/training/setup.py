@@ -85,8 +85,9 @@ def _hyper_representation(params: Params, model: models.FlatModel, data: Federat
 
 def _data_cleaning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
     settings = params.problems.data_cleaning
-    p = _probabilities(params, data)
-    return DataCleaning(model, data, p, settings.l2, settings.validation, _server_batch(params))
+    scale = len(data.labels) ** 0.5 if isinstance(settings.scale, str) else settings.scale
+    p, batch = _probabilities(params, data), _server_batch(params)
+    return DataCleaning(model, data, p, settings.l2, scale, settings.validation, batch)
 
 
 def _loss_tuning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:

@@ -62,7 +62,7 @@ def problems() -> dict[str, object]:
         "hyper_representation": HyperRepresentation(mlp, held, P, mu=0.3),
         "hyper_representation, norm": HyperRepresentation(mlp, held, P, "norm", 0.3),
         "local heads": LocalHyperRepresentation(mlp, held, P, mu=0.3),
-        "data_cleaning": DataCleaning(linear, held, P, l2=0.3),
+        "data_cleaning": DataCleaning(linear, held, P, l2=0.3, scale=2.0),
         "data_cleaning, server": DataCleaning(linear, held, P, l2=0.3, validation="server"),
         "loss_tuning": LossTuning(linear, held, P, l2=0.3, class_weights=inverse_counts(held)),
         "fair": Fair(linear, held, P, l2=0.3, q=1.5),

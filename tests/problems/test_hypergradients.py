@@ -134,19 +134,19 @@ def test_products_are_derivatives_of_gradients(name):
 
 
 def test_the_components_of_data_cleaning(whole):
-    """Sample s of client m has -(p_m / n_m) sigmoid'(x_s) <grad CE_s(y), v>."""
+    """Sample s of client m has -(p_m / n_m) c sigmoid'(c x_s) <grad CE_s(y), v>."""
     problem = PROBLEMS["data_cleaning"]
     x, y = start(problem)
     Y = solved(problem, x, y)
     total, _, V = hypergradient(problem, x, Y)
-    data, weight = problem.data, torch.sigmoid(x)
+    data, weight = problem.data, torch.sigmoid(2 * x)
     X, labels = data.samples(torch.arange(len(x)), data.training, data.training.owners)
 
     def losses(w):
         return torch.nn.functional.cross_entropy(problem.model.apply(w, X), labels, reduction="none")
 
     inner = jacrev(losses)(Y[0]) @ V[0]
-    expected = -P[data.training.owners] / TRAIN * weight * (1 - weight) * inner
+    expected = -P[data.training.owners] / TRAIN * 2 * weight * (1 - weight) * inner
     torch.testing.assert_close(total, expected, rtol=1e-8, atol=1e-12)
 
 
