@@ -41,7 +41,7 @@ def cleaning(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Cl
 
 def _validation(labels: np.ndarray, classes: int, settings: Cleaning, v: int, draw: Draw) -> list[np.ndarray]:
     """Positions of each client's validation samples, [v] each."""
-    if settings.validation == "iid":
+    if settings.validation_labels == "iid":
         return np.split(draw("cleaning-validation").permutation(len(labels))[: settings.clients * v], settings.clients)
     found = []
     for client in range(settings.clients):
@@ -53,7 +53,7 @@ def _validation(labels: np.ndarray, classes: int, settings: Cleaning, v: int, dr
                 f"{KEY}.validation_samples",
                 v,
                 f"{at_most(len(of_class) // (client // classes + 1))} (class {c} has {len(of_class)} samples)",
-                f"lower it, or {KEY}.validation: iid",
+                f"lower it, or {KEY}.validation_labels: iid",
             )
         found.append(of_class[before : before + v])
     return found

@@ -112,7 +112,7 @@ class Cleaning(Section):
     validation_samples: PositiveInt | Auto = param(
         "auto", "clean validation samples of each client; auto = 10 on digits, 50 elsewhere"
     )
-    validation: Literal["iid", "one_class"] = param(
+    validation_labels: Literal["iid", "one_class"] = param(
         "iid", "of a client: iid = at random; one_class = all of class (client number) mod (number of classes)"
     )
 

@@ -77,8 +77,6 @@ class DataCleaning(ImageBilevel):
         """How well the samples' weights tell wrong labels from right ones: the chance that a right one weighs more
         (ties count half), F1 of "weight below 0.5 = wrong", and the mean weights. Figures that need both are missing
         where all labels are right, or all wrong."""
-        from torchmetrics.functional.classification import binary_auroc
-
         weight, wrong = torch.sigmoid(self.scale * variables["x"].double()), self.data.wrong
         found = {}
         if not wrong.all():
@@ -89,12 +87,14 @@ class DataCleaning(ImageBilevel):
             suspected = weight < 0.5
             hits = int((suspected & wrong).sum())
             found["sample_f1"] = 2 * hits / (int(suspected.sum()) + int(wrong.sum()))
-            # By rank, since weights near 0 or 1 differ by less than the metric's own rounding.
-            found["sample_auc"] = float(binary_auroc(_ranks(variables["x"]), (~wrong).long()))
+            found["sample_auc"] = _chance(variables["x"], wrong)
         return found
 
 
-def _ranks(values: Tensor) -> Tensor:
-    """Equal values share a rank; in (0, 1), so that nobody takes them for logits."""
-    _, ranks = values.unique(return_inverse=True)
-    return (ranks.double() + 1) / (len(values) + 1)
+def _chance(scores: Tensor, wrong: Tensor) -> float:
+    """That a right sample has the larger score, ties half; not by weights, which are rounded together near 0 and 1."""
+    _, level = scores.unique(return_inverse=True)
+    levels = int(level.max()) + 1
+    right, bad = (level[mask].bincount(minlength=levels).double() for mask in (~wrong, wrong))
+    below = bad.cumsum(0) - bad
+    return float(right @ (below + bad / 2) / (right.sum() * bad.sum()))
