@@ -17,6 +17,12 @@ CORE = (
     "pipeline.models",
     "pipeline.problems.toy",
     "pipeline.problems.client_weighting",
+    "pipeline.problems.hyper_representation",
+    "pipeline.problems.data_cleaning",
+    "pipeline.problems.loss_tuning",
+    "pipeline.problems.fair",
+    "pipeline.problems.general_weighting",
+    "pipeline.oracles.bilevel",
 )
 
 
