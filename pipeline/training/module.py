@@ -53,8 +53,13 @@ class FederatedBilevel(pl.LightningModule):
     @property
     def step_sizes(self) -> dict[str, float]:
         """Per variable to be moved, in force in the coming round."""
+        return {name: size * self._schedule(name)(self.round) for name, size in self._sizes.items()}
+
+    @property
+    def _sizes(self) -> dict[str, float]:
+        """Before any schedule; of the variables that the problem at hand has."""
         sizes = self.algorithm.step_sizes(self.turn.hyper)
-        return {name: size * self._schedule(name)(self.round) for name, size in sizes.items()}
+        return {name: size for name, size in sizes.items() if name in self.variables}
 
     def _schedule(self, variable: str) -> Callable[[int], float]:
         """Factor of that variable's step size after t rounds."""
@@ -65,16 +70,16 @@ class FederatedBilevel(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """One optimizer and one schedule per server variable."""
         hyper = self.turn.hyper
-        sizes = self.algorithm.step_sizes(hyper)
         optimizers = {
-            name: _optimizer(hyper if name == "w" else None, self.variables[name], size) for name, size in sizes.items()
+            name: _optimizer(hyper if name == "w" else None, self.variables[name], size)
+            for name, size in self._sizes.items()
         }
         schedulers = [torch.optim.lr_scheduler.LambdaLR(o, self._schedule(name)) for name, o in optimizers.items()]
         return list(optimizers.values()), schedulers
 
     def training_step(self, batch: int, batch_idx: int) -> None:
         """One outer iteration."""
-        optimizers = dict(zip(self.algorithm.step_sizes(self.turn.hyper), _listed(self.optimizers()), strict=True))
+        optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
         factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
         now = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
         for inner in range(1, self.algorithm.inner_steps(self.turn.hyper) + 1):

@@ -101,9 +101,7 @@ def test_the_correction_by_hand(problem, rule):
     """z <- z - beta_i (grad g_i(z) - grad g_i(y) + q), also with beta_i = beta / tau_i; and the same above."""
     x, y = at(problem)
     taus = [1, 4, 2, 3]
-    hyper = FedNestGeneral(
-        eta_x=0.07, eta_y=0.1, local_steps=taus, upper_local_steps=taus[::-1], local_step_size=rule
-    )
+    hyper = FedNestGeneral(eta_x=0.07, eta_y=0.1, local_steps=taus, upper_local_steps=taus[::-1], local_step_size=rule)
     turn, h = make_turn(hyper, problem), torch.tensor([0.1, 0.2, -0.3], dtype=torch.float64)
     q = problem.mean("A") @ y - problem.mean("B") @ x - problem.mean("c")
     lower, upper = [], []
@@ -210,9 +208,7 @@ def test_fresh_sets_differ_between_exchanges_and_one_set_does_not(problem):
 @pytest.mark.parametrize("correction", ["svrg", "none"])
 def test_aggitd_s_mean_over_its_random_round_is_its_deterministic_form(problem, monkeypatch, correction):
     """Property 16: E_Q[r] = s^N along one y-trajectory, which no Q changes; with one upper step x is linear in r."""
-    hyper = AggItd(
-        eta_x=0.1, eta_y=0.1, eta_h=0.2, series_terms=4, local_steps=[1, 4, 2, 3], correction=correction
-    )
+    hyper = AggItd(eta_x=0.1, eta_y=0.1, eta_h=0.2, series_terms=4, local_steps=[1, 4, 2, 3], correction=correction)
     start = from_point(problem, **START)
     exact = dataclasses.replace(hyper, series="deterministic")
     deterministic = run("aggitd", make_turn(exact, problem), 1, start=start)
