@@ -28,7 +28,7 @@ def train_stage(params: Params, paths: Paths) -> None:
         print(folder.story(), file=sys.stderr)
         with live_run(params.tracking, paths.root, record, folder.note("run.json")) as live:
             module, history = train(params, task, folder, on_rows=live.report, callbacks=callbacks)
-        save_variables(paths.model, module.state.variables)
+        save_variables(paths.model, module.served)
         history.export(paths.results)
         replace(record, run=live.info).save(paths.training)
         folder.discard()

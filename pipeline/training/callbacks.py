@@ -72,7 +72,7 @@ class Recorder(pl.Callback):
             self.on_rows(self.history.flush())
 
     def _record(self, module: FederatedBilevel) -> None:
-        variables = module.state.variables
+        variables = module.served
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
         if module.round % self.eval_every == 0 or module.round == module.rounds:

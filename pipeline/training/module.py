@@ -51,6 +51,13 @@ class FederatedBilevel(pl.LightningModule):
         return State(variables, {name: getattr(self, f"memory_{name}") for name in self._memory_names})
 
     @property
+    def served(self) -> dict[str, torch.Tensor]:
+        """What is evaluated and kept after training: the server's variables, and the clients' own lower variables Y [N,
+        d_y] where the method has such."""
+        state = self.state
+        return state.variables | {name: state.memory[name] for name in ("Y",) if name in state.memory}
+
+    @property
     def step_sizes(self) -> dict[str, float]:
         """Per variable to be moved, in force in the coming round."""
         return {name: size * self._schedule(name)(self.round) for name, size in self._sizes.items()}
