@@ -122,6 +122,11 @@ class DataCleaning(Section):
         "whose clean samples the upper level is: clients = their own validation parts; server = its validation set;"
         " auto = clients on `partition.scheme: cleaning`, else server",
     )
+    scores: Literal["averaged", "sharded"] = param(
+        "averaged",
+        "averaged = all clients exchange all scores, as the paper; sharded = scores stay with their samples: the same"
+        " numbers, fewer floats",
+    )
     scale: PositiveFloat | Auto = param(
         "auto",
         "a sample's weight is sigmoid(scale x): a step eta of x is one of scale^2 eta of the scores; auto = the root of"

@@ -17,6 +17,11 @@ Client m's gradient by x is zero outside its own block; in the hypergradient, sa
 -(p_m / n_m) c sigmoid'(c x_s) <grad CE_s(y), v>. A minibatch keeps the scaling (sum over the batch / batch size), so
 that the mean is right. With c = 1 the steps of x must be large, about S times those of y. A step eta with scale c is a
 step c^2 eta of the scores c x: c = sqrt(S) lets every method keep the steps that suit other problems.
+
+Nobody but client m needs the block of m, and nobody else's samples move it: the average of the clients' copies is, on
+this block, a share p_m of m's own change, which m can take by itself. So the scores need not travel. `sharded` counts
+no number for them, and changes nothing else; the specification's sharded form, whose LOCAL steps are p_m times as long
+too, is the same with one local step.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ class DataCleaning(ImageBilevel):
     scale: float = 1.0
     validation: str = "clients"
     server_batch: int | None = None
+    sharded: bool = False
 
     @property
     def server_upper(self) -> bool:
@@ -47,6 +53,11 @@ class DataCleaning(ImageBilevel):
     @property
     def upper_dimension(self) -> int:
         return len(self.data.labels)
+
+    @property
+    def upper_floats(self) -> int:
+        """Numbers of x that a client exchanges with the server."""
+        return 0 if self.sharded else self.upper_dimension
 
     def initial_upper(self, seed: int) -> Tensor:
         return torch.zeros(self.upper_dimension, dtype=self.data.dtype, device=self.data.device)

@@ -82,8 +82,7 @@ class GeneralWeighting:
         return self.problem.initial(seed)
 
     def project_upper(self, x: Tensor) -> Tensor:
-        """Onto the simplex; a value that has none is left to the training loop, which says what to do about it."""
-        return projections.simplex(x) if bool(x.isfinite().all()) else x
+        return projections.simplex(x)
 
     def draw_upper(self, stream: int, clients: Tensor, size: int) -> Batch:
         """The server's minibatch, of federation.validation_batch_size whatever `size`, the same for all clients."""

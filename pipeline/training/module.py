@@ -60,11 +60,11 @@ class FederatedBilevel(pl.LightningModule):
     @property
     def step_sizes(self) -> dict[str, float]:
         """Per variable to be moved, in force in the coming round."""
-        return {name: size * self._schedule(name)(self.round) for name, size in self._moved.items()}
+        return {name: size * self._schedule(name)(self.round) for name, size in self._sizes.items()}
 
     @property
-    def _moved(self) -> dict[str, float]:
-        """Full step sizes of the variables that the server holds: where lower levels are local, y is none of them."""
+    def _sizes(self) -> dict[str, float]:
+        """Before any schedule; of the variables that the problem at hand has."""
         sizes = self.algorithm.step_sizes(self.turn.hyper)
         return {name: size for name, size in sizes.items() if name in self.variables}
 
@@ -79,14 +79,14 @@ class FederatedBilevel(pl.LightningModule):
         hyper = self.turn.hyper
         optimizers = {
             name: _optimizer(hyper if name == "w" else None, self.variables[name], size)
-            for name, size in self._moved.items()
+            for name, size in self._sizes.items()
         }
         schedulers = [torch.optim.lr_scheduler.LambdaLR(o, self._schedule(name)) for name, o in optimizers.items()]
         return list(optimizers.values()), schedulers
 
     def training_step(self, batch: int, batch_idx: int) -> None:
         """One outer iteration."""
-        optimizers = dict(zip(self._moved, _listed(self.optimizers()), strict=True))
+        optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
         factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
         now = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
         for inner in range(1, self.algorithm.inner_steps(self.turn.hyper) + 1):

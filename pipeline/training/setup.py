@@ -87,7 +87,8 @@ def _data_cleaning(params: Params, model: models.FlatModel, data: FederatedData)
     settings = params.problems.data_cleaning
     scale = len(data.labels) ** 0.5 if isinstance(settings.scale, str) else settings.scale
     p, batch = _probabilities(params, data), _server_batch(params)
-    return DataCleaning(model, data, p, settings.l2, scale, settings.validation, batch)
+    sharded = settings.scores == "sharded"
+    return DataCleaning(model, data, p, settings.l2, scale, settings.validation, batch, sharded)
 
 
 def _loss_tuning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:

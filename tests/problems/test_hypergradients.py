@@ -164,6 +164,8 @@ def test_averaged_scores_are_sharded_scores_with_a_smaller_step(whole):
         blocks = owners == EVERYBODY[:, None]
         assert (directions[~blocks] == 0).all()
         assert (directions[blocks].abs() > 0).any()
+        other = torch.where(blocks, X, X.flip(1) + 1.0)  # nor needs another's block
+        assert torch.equal(problem.lower_losses(other, Y, batch), problem.lower_losses(X, Y, batch))
         sharded = x - eta / CLIENTS * directions[owners, torch.arange(len(x))]
         torch.testing.assert_close(averaged, sharded, rtol=0, atol=1e-13)
 

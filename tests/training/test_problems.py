@@ -117,6 +117,23 @@ def test_the_weighting_form_and_the_general_form_are_one_problem(digits):
     assert general.measure({"x": x, "y": w}) == toy.measure({"x": x, "w": w})
 
 
+@pytest.mark.parametrize("method", [m for m in GENERAL if family(m) in FITS["data_cleaning"]])
+def test_sharded_scores_are_the_same_run_with_fewer_floats(digits, tmp_path, method):
+    """What is saved is a whole number of x, both ways, in every method."""
+    ends, floats = [], []
+    for scores in ("averaged", "sharded"):
+        params = settings_of(method, "data_cleaning", problems__data_cleaning__scores=scores)
+        task = task_of(params, digits)
+        module, _ = fit(params, task, tmp_path / scores)
+        ends.append(module.served)
+        floats.append((module.cost.floats_up, module.cost.floats_down))
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    for averaged, sharded in zip(*floats, strict=True):
+        assert averaged > sharded > 0
+        assert (averaged - sharded) % task.problem.upper_dimension == 0
+        assert sharded % task.problem.lower_dimension == 0
+
+
 def test_a_client_without_validation_samples_is_named(digits):
     params = settings_of("simfbo", "fair", partition__client_validation=0.001)
     with pytest.raises(UserError, match=r"fair needs validation samples on every client, and client 0 .* Fix"):

@@ -68,7 +68,7 @@ def step(state: State, turn: BilevelTurn) -> Step:
     work += Cost(gradients=out.gradients, hvps=out.hvps)
 
     exchanges = (2 if hyper.correction == "svrg" else 1) * N  # of the lower level, d_y each way
-    d_x, d_y = len(x), len(y)
+    d_x, d_y = turn.upper_floats, len(y)
     up = 2 * d_x + (exchanges + N - Q - (1 if turn.server_upper else 0)) * d_y
     down = 2 * d_x + (exchanges + 1 + N - Q) * d_y
     counted = exchanges + 2 + (1 if hyper.counting == "published" else 0)

@@ -53,7 +53,7 @@ def step(state: State, turn: BilevelTurn) -> Step:
         at = Point(*(u - size * du for u, size, du in zip(at, sizes, d, strict=True)))
     new = server.mean_change(at, turn.weights(clients))
 
-    floats = n * (problem.upper_dimension + 2 * problem.lower_dimension)
+    floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
     frozen = n * problem.lower_dimension if turn.server_upper and hyper.local_steps > 1 else 0
     cost = Cost(1, floats_up=floats, floats_down=floats + frozen) + work(turn, n * hyper.local_steps)
     return Step({name: u - u_new for name, u, u_new in zip("xyv", server, new, strict=True)}, cost)

@@ -82,7 +82,7 @@ def step(state: State, turn: BilevelTurn) -> Step:
     for memory, averaged in zip(kept, kept.mean_change(momenta, p), strict=True):
         memory.copy_(averaged)
 
-    floats = n * (problem.upper_dimension + 2 * problem.lower_dimension)
+    floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
     averaged_first = 1 if first and hyper.average_initial_momentum else 0
     afresh = 1 if turn.federation.participation < 1 and not first else 0
     frozen = n * problem.lower_dimension if turn.server_upper and period > 1 else 0

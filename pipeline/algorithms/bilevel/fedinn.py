@@ -53,7 +53,7 @@ def lower_steps(turn: BilevelTurn, x: Tensor, y: Tensor, clients: Tensor, *excha
                 d = d - oracle.lower_gradients(X[at], Y[at], B) + anchor
         Z[at] -= size[at, None] * d
 
-    d_x, d_y, total = len(x), len(y), int(tau.sum())
+    d_x, d_y, total = turn.upper_floats, len(y), int(tau.sum())
     if corrected:
         cost = Cost(2, floats_up=2 * d_y * n, floats_down=(d_x + 2 * d_y) * n, gradients=n + 2 * (total - n))
     else:
@@ -79,7 +79,8 @@ def upper_steps(
         Z[at] -= size[at, None] * d
     p = turn.weights(clients).to(x)
     repeated = 0 if turn.server_upper else 2 * int((tau - 1).sum())
-    return x - p @ (X - Z), Cost(1, floats_up=len(x) * n, floats_down=len(x) * n, gradients=repeated)
+    floats = turn.upper_floats * n
+    return x - p @ (X - Z), Cost(1, floats_up=floats, floats_down=floats, gradients=repeated)
 
 
 def step_sizes(turn: BilevelTurn, eta: float, tau: Tensor) -> Tensor:

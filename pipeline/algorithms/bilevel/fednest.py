@@ -77,7 +77,8 @@ def fed_out(
     h = p @ (direct - turn.oracle.cross_products(X, Y, V, turn.lower_batch("cross", clients)))
     x_new, cost = fedinn.upper_steps(turn, x, y, h, clients, upper)
     gradients = 0 if turn.server_upper else n
-    return x_new, cost + Cost(1, floats_up=len(x) * n, floats_down=len(y) * n, gradients=gradients, hvps=n)
+    up = turn.upper_floats * n
+    return x_new, cost + Cost(1, floats_up=up, floats_down=len(y) * n, gradients=gradients, hvps=n)
 
 
 FEDNEST_GENERAL = Algorithm(

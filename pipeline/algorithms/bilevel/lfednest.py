@@ -99,8 +99,8 @@ def _upper_direction(turn: BilevelTurn, x: Tensor, Y: Tensor, clients: Tensor) -
         at = moving.to(x.device)
         batches = neumann.draw_local(turn, clients[moving], terms, k, one_upper=False)
         Z[at] -= size[at, None] * neumann.local_hypergradients(turn, Z[at], Y[at], batches, upper, hyper.eta_h)
-    down = len(x) + (Y.shape[1] if turn.server_upper else 0)
-    cost = Cost(1, floats_up=len(x) * n, floats_down=down * n)
+    down = turn.upper_floats + (Y.shape[1] if turn.server_upper else 0)
+    cost = Cost(1, floats_up=turn.upper_floats * n, floats_down=down * n)
     return turn.weights(clients).to(x) @ (x - Z), cost + neumann.local_work(turn, int(tau.sum()), terms)
 
 

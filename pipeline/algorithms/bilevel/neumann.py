@@ -43,7 +43,7 @@ def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tup
     b = turn.weights(clients).to(y) @ upper.gradient_y(
         rows(x, len(clients)), rows(y, len(clients)), turn.upper_batch("series", clients)
     )
-    d_x, d_y, n = len(x), len(y), len(clients)
+    d_x, d_y, n = turn.upper_floats, len(y), len(clients)
     cost = Cost(floats_down=(d_x + d_y) * n)
     if not turn.server_upper:
         cost += Cost(1, floats_up=d_y * n, gradients=n)

@@ -80,7 +80,7 @@ def step(state: State, turn: BilevelTurn, normalised: bool) -> Step:
         p = p * (rho / local.norms(hyper, tau)).to(p)
     moves = dict(zip("xyv", (p @ Q for Q in q), strict=True))
 
-    floats = n * (problem.upper_dimension + 2 * problem.lower_dimension)
+    floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
     frozen = int((tau > 1).sum()) * problem.lower_dimension if turn.server_upper else 0
     return Step(moves, Cost(1, floats_up=floats, floats_down=floats + frozen) + work(turn, int(tau.sum())))
 

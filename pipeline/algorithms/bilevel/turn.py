@@ -96,6 +96,11 @@ class BilevelTurn(Turn):
         """Whether f is the server's own."""
         return bool(getattr(self.problem, "server_upper", False))
 
+    @property
+    def upper_floats(self) -> int:
+        """How many numbers of x travel where x does: d_x, unless the problem keeps a client's part of it there."""
+        return int(getattr(self.problem, "upper_floats", self.problem.upper_dimension))
+
     def constrain(self, variable: str, value: Tensor) -> Tensor:
         """The upper variable's set is the problem's; local copies of x are not projected."""
         return self.problem.project_upper(value) if variable == "x" else value

@@ -52,4 +52,6 @@ def one_round(algorithm, state, turn, frozen=()) -> Cost:
 def close(got, expected, **tolerances):
     """assert_close with room for rounding only, unless told otherwise."""
     expected = torch.as_tensor(expected, dtype=torch.float64)
-    torch.testing.assert_close(got.squeeze(), expected.squeeze(), **({"rtol": 1e-12, "atol": 1e-12} | tolerances))
+    torch.testing.assert_close(
+        got.double().squeeze(), expected.squeeze(), **({"rtol": 1e-12, "atol": 1e-12} | tolerances)
+    )
