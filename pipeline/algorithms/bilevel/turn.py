@@ -102,8 +102,9 @@ class BilevelTurn(Turn):
         return int(getattr(self.problem, "upper_floats", self.problem.upper_dimension))
 
     def constrain(self, variable: str, value: Tensor) -> Tensor:
-        """The upper variable's set is the problem's; local copies of x are not projected."""
-        return self.problem.project_upper(value) if variable == "x" else value
+        """The upper variable's set is the problem's; local copies of x are not projected. What is no longer finite is
+        left for the loop to complain about."""
+        return self.problem.project_upper(value) if variable == "x" and value.isfinite().all() else value
 
     def weights(self, clients: Tensor) -> Tensor:
         """(N/n) p_i, [n]: a sum over the active clients with these is an unbiased estimate of that over all."""
