@@ -67,7 +67,7 @@ class Cell:
 def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
     from pipeline.data.catalog import problem_in_use, resolve
-    from pipeline.params import Params
+    from pipeline.params import Params, Subset
     from pipeline.params.spec import override
 
     params = resolve(override(Params(), settings))
@@ -80,6 +80,8 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
         params.algorithm: getattr(params.algorithms, params.algorithm),
         "train": {name: getattr(params.train, name) for name in ("rounds", "eval_every", "precision", "backend")},
     }
+    if params.subset != Subset():
+        parts["subset"] = params.subset
     if params.data.name != "toy":
         dealt = {field.name: getattr(params.partition, field.name) for field in dataclasses.fields(params.partition)}
         own = {name: value for name, value in dealt.items() if not dataclasses.is_dataclass(value) or name == scheme}
@@ -207,7 +209,7 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
     if params.data.name == TOY:
         task, quality = toy_task(build_toy(params)), []
     else:
-        raw = load(data / params.data.name)
+        raw = load(data / params.data.name).first(params.subset)
         partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
         problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
         task, quality = image_task(problem, raw.hash, partition.hash), partition.quality
@@ -217,7 +219,7 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
         with ResumeFolder(folder.parent / ".resume", run_fingerprint(params, task)) as resume:
             module, history = train(params, task, resume, progress=False)
             history.export(resume.path / "out")
-            content |= _outcome(task, quality, module.state.variables, resume.path / "out")
+            content |= _outcome(task, quality, module.served, resume.path / "out")
             resume.discard()
     except NotFinite as error:
         content["failed"] = str(error).split(" Fix:")[0]
@@ -236,7 +238,6 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
 
     import numpy as np
 
-    from pipeline.problems.client_weighting import ClientWeighting
     from pipeline.training import evaluation
 
     with (out / "history.csv").open(newline="") as file:
@@ -253,14 +254,16 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
         last = weights[-TAIL:].mean(0)
         outcome["weights"] = [round(value, 7) for value in last.tolist()]
         curve["clean_weight"] = [float(weights[int(r), task.clean].sum()) for r in curve["round"]]
-    if isinstance(task.problem, ClientWeighting):
+    if "test_accuracy" in task.measures:
         found = evaluation.outcome(task.problem, variables)
         outcome["test_loss"] = found.test.loss
         if found.selection:
             outcome |= {"selection_accuracy": found.selection.accuracy, "selection_loss": found.selection.loss}
-        weights = np.array(outcome.get("weights", found.weights))
-        outcome |= evaluation.weight_quality(weights, task.problem.oracle_weights.cpu().numpy(), task.clean)
-        outcome |= evaluation.detection(weights, task.kinds, quality)
+        if found.weighted:
+            weights = np.array(outcome.get("weights", found.weights))
+            oracle = task.problem.data.oracle_weights.cpu().numpy()
+            outcome |= evaluation.weight_quality(weights, oracle, task.clean)
+            outcome |= evaluation.detection(weights, task.kinds, quality)
     costs = ("communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
     return {
         "outcome": outcome,

@@ -13,7 +13,7 @@ def partition(params: Params, paths: Paths) -> None:
         paths.partition.write_text("none\n")
         paths.partition_summary.write_text("The toy problem has no samples to deal out.\n")
         return
-    raw = load(paths.raw(params.data.name))
+    raw = load(paths.raw(params.data.name)).first(params.subset)
     result = make_partition(raw.train_labels, raw.name, raw.classes, resolve(params).partition, params.seed)
     paths.partition.parent.mkdir(parents=True, exist_ok=True)
     result.save(paths.partition)

@@ -1,7 +1,7 @@
 """LR-MNIST by Flower: its own FedAvg strategy on its simulation engine. Run in an environment of its own (see case.py).
 
-Argument: the file that `case.py` wrote. Prints seconds of training (evaluations included) and the final accuracy. The clock
-starts when the server does: starting Ray and its actors is not counted.
+Argument: the file that `case.py` wrote. Prints seconds of training (evaluations included) and the final accuracy. The
+clock starts when the server does: starting Ray and its actors is not counted.
 """
 
 import json
@@ -38,9 +38,7 @@ class Client(NumPyClient):
     def fit(self, parameters, config):
         X, y = data()
         network = torch.nn.Linear(784, 10)
-        network.load_state_dict(
-            {k: torch.tensor(v) for k, v in zip(network.state_dict(), parameters, strict=True)}
-        )
+        network.load_state_dict({k: torch.tensor(v) for k, v in zip(network.state_dict(), parameters, strict=True)})
         optimizer = torch.optim.SGD(network.parameters(), float(case["eta"]))
         for rows in (torch.randperm(self.high - self.low) + self.low).split(int(case["batch"])):
             optimizer.zero_grad()

@@ -29,11 +29,11 @@ class Regression(torch.nn.Linear):
     def __init__(self):
         super().__init__(784, 10)
 
-    def loss(self, images, labels, eval=False):  # noqa: A002 - pfl's name
+    def loss(self, images, labels, eval=False):
         self.eval() if eval else self.train()
         return cross_entropy(self(images), labels)
 
-    def metrics(self, images, labels, eval=True):  # noqa: A002 - pfl's name
+    def metrics(self, images, labels, eval=True):
         with torch.no_grad():
             scores = self(images)
             right = (scores.argmax(1) == labels).sum().item()
@@ -44,7 +44,7 @@ def main():
     case = np.load(sys.argv[1])
     torch.set_num_threads(int(case["threads"]))
     torch.manual_seed(0)
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - pfl draws its users from numpy's global generator
     offsets, rounds, every = case["offsets"], int(case["rounds"]), int(case["eval_every"])
     X, y = torch.tensor(case["images"]).float().div_(255), torch.tensor(case["labels"])
     test = Dataset((torch.tensor(case["test_images"]).float().div_(255), torch.tensor(case["test_labels"])))

@@ -3,6 +3,13 @@
 from typing import Any
 
 from pipeline.algorithms.base import Algorithm, Cost, Federation, State, Step, Turn
+from pipeline.algorithms.bilevel.aggitd import AGGITD
+from pipeline.algorithms.bilevel.fedbio import FEDBIO
+from pipeline.algorithms.bilevel.fedbio_local import FEDBIO_LOCAL, FEDBIOACC_LOCAL
+from pipeline.algorithms.bilevel.fedbioacc import FEDBIOACC
+from pipeline.algorithms.bilevel.fednest import FEDNEST_GENERAL
+from pipeline.algorithms.bilevel.lfednest import LFEDNEST
+from pipeline.algorithms.bilevel.simfbo import SHROFBO, SIMFBO
 from pipeline.algorithms.client_weighting.afl import AFL
 from pipeline.algorithms.client_weighting.average import AVERAGE
 from pipeline.algorithms.client_weighting.exact_gradient import EXACT_GRADIENT
@@ -23,6 +30,15 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "average": AVERAGE,
     "oracle_weights": ORACLE_WEIGHTS,
     "exact_gradient": EXACT_GRADIENT,
+    "simfbo": SIMFBO,
+    "shrofbo": SHROFBO,
+    "fednest_general": FEDNEST_GENERAL,
+    "lfednest": LFEDNEST,
+    "aggitd": AGGITD,
+    "fedbio": FEDBIO,
+    "fedbioacc": FEDBIOACC,
+    "fedbio_local": FEDBIO_LOCAL,
+    "fedbioacc_local": FEDBIOACC_LOCAL,
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Cost", "Federation", "State", "Step", "Turn"]

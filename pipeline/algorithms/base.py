@@ -58,7 +58,8 @@ class Turn:
 
     Everything random is a pure function of (seed, round, inner step, purpose): asking again gives the same clients and
     samples, so a method that needs a past step's draws again draws them again. step_sizes: per variable, in force in
-    this round (the schedule included), for methods whose derivation contains them.
+    this round (the schedule included), for methods whose derivation contains them. schedule: the factor of all step
+    sizes in this round, for steps that clients take on their own.
     """
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
@@ -77,10 +78,15 @@ class Turn:
     round: int = 1  # t, from 1
     inner: int = 1  # k, from 1
     step_sizes: Mapping[str, float] = field(default_factory=dict)
+    schedule: float = 1.0
 
     @property
     def problem(self) -> Problem:
         return self.oracle.problem
+
+    def constrain(self, variable: str, value: Tensor) -> Tensor:
+        """The value on the set where the problem wants that server variable; any value is allowed unless it says so."""
+        return value
 
     def at(self, inner: int) -> Self:
         """Another inner step of this outer iteration."""
@@ -128,8 +134,9 @@ class Algorithm(Generic[TurnT]):
     turn: its family's kind of turn. init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many
     steps make an outer iteration (K, or K + 1 where x's direction needs the model after its K-th update);
     step_sizes(hyper) -> one per variable to be moved; projections: per constrained variable, (value, hyper) ->
-    projected value. client_rows: memory [N, d] of clients' own answers, which several processes share out.
-    reports: scalars worth a curve, of the server's variables after a round.
+    projected value. assigned: variables whose direction is old - new; they take steps of size 1 whatever the schedule,
+    which their local steps follow already. client_rows: memory [N, d] of clients' own answers, which several processes
+    share out. reports: scalars worth a curve, of the server's variables after a round.
     """
 
     turn: type[TurnT]
@@ -138,5 +145,6 @@ class Algorithm(Generic[TurnT]):
     inner_steps: Callable[[Any], int]
     step_sizes: Callable[[Any], dict[str, float]]
     projections: dict[str, Callable[[Tensor, Any], Tensor]]
+    assigned: frozenset[str] = frozenset()
     client_rows: frozenset[str] = frozenset()
     reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from pipeline.params import Params
+from pipeline.params import Params, Partition, Problems
+from pipeline.params.pairs import HEADS, ProblemName, family, in_use, made_for, upper_on_clients
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,22 @@ class DatasetInfo:
     selection_per_label: int
     noise_samples: int
     batch_size: int
+    cleaning_samples: int = 4500  # of each client under the scheme `cleaning`
+    cleaning_validation: int = 50
+    imbalance: float = 0.01  # of the scheme `longtail`
 
 
 CATALOG: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32),
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, 100, 10, 0.1),
     "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
     "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
     "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64),
     "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64),
 }
 
+
+CLIENT_VALIDATION = 0.2
+"""Share of a client's samples in its own validation part, where the upper level lies there."""
 
 TOY = "toy"
 """The data set that is none: the toy problem draws its clients from the seed."""
@@ -41,38 +47,67 @@ def default_groups(classes: int) -> list[list[int]]:
 
 
 def resolve(params: Params) -> Params:
-    """Replace every `auto` that depends on the data set by its number; the toy deals out no samples, so none counts."""
-    params = replace(params, problem=problem_in_use(params))
+    """Replace every `auto` that depends on the data set, the problem or the method by its value; the toy deals out no
+    samples, so none counts."""
+    problem = problem_in_use(params)
+    params = replace(params, problem=problem, algorithm=in_use(params.algorithm, problem))
     if params.data.name == TOY:
-        return replace(params, federation=replace(params.federation, batch_size=1))
+        part = replace(params.partition, client_validation=0.0)
+        return replace(params, partition=part, federation=replace(params.federation, batch_size=1))
     info = CATALOG[params.data.name]
+    federation = params.federation
+    if federation.batch_size == "auto":
+        federation = replace(federation, batch_size=info.batch_size)
+    params = replace(params, problems=_problems(params), federation=federation)
+    part = _partition(params.partition, info)
+    if part.client_validation == "auto":
+        cleaning = params.problems.data_cleaning.validation
+        # The scheme `cleaning` deals out validation parts of its own.
+        needed = part.scheme != "cleaning" and upper_on_clients(params.problem, cleaning, part.scheme)
+        part = replace(part, client_validation=CLIENT_VALIDATION if needed else 0.0)
+    return replace(params, partition=part)
+
+
+def _problems(params: Params) -> Problems:
+    heads, cleaning = params.problems.hyper_representation, params.problems.data_cleaning
+    if heads.heads == "auto":
+        heads = replace(heads, heads=HEADS.get(family(params.algorithm), ("shared",))[0])
+    if cleaning.validation == "auto":
+        on_clients = upper_on_clients("data_cleaning", "auto", params.partition.scheme)
+        cleaning = replace(cleaning, validation="clients" if on_clients else "server")
+    return replace(params.problems, hyper_representation=heads, data_cleaning=cleaning)
+
+
+def _partition(part: Partition, info: DatasetInfo) -> Partition:
     groups = default_groups(info.classes)
-    part = params.partition
-    lead, duplicates = part.lead, part.duplicates
+    lead, duplicates, mixed = part.lead, part.duplicates, part.mixed
+    cleaning, longtail = part.cleaning, part.longtail
     if lead.groups == "auto":
         lead = replace(lead, groups=groups)
     if lead.noise_samples == "auto":
         lead = replace(lead, noise_samples=info.noise_samples)
     if duplicates.groups == "auto":
         duplicates = replace(duplicates, groups=groups)
-    mixed = part.mixed
     if mixed.groups == "auto":
         mixed = replace(mixed, groups=groups)
     if mixed.bad_samples == "auto":
         mixed = replace(mixed, bad_samples=info.noise_samples)
-    part = replace(part, lead=lead, duplicates=duplicates, mixed=mixed)
+    if cleaning.samples == "auto":
+        cleaning = replace(cleaning, samples=info.cleaning_samples)
+    if cleaning.validation_samples == "auto":
+        cleaning = replace(cleaning, validation_samples=info.cleaning_validation)
+    if longtail.imbalance == "auto":
+        longtail = replace(longtail, imbalance=info.imbalance)
+    part = replace(part, lead=lead, duplicates=duplicates, mixed=mixed, cleaning=cleaning, longtail=longtail)
     if part.validation_per_label == "auto":
         part = replace(part, validation_per_label=info.validation_per_label)
     if part.selection_per_label == "auto":
         part = replace(part, selection_per_label=info.selection_per_label)
-    federation = params.federation
-    if federation.batch_size == "auto":
-        federation = replace(federation, batch_size=info.batch_size)
-    return replace(params, partition=part, federation=federation)
+    return part
 
 
-def problem_in_use(params: Params) -> Literal["client_weighting", "toy"]:
+def problem_in_use(params: Params) -> ProblemName:
     """`problem`, with `auto` resolved."""
     if params.problem != "auto":
         return params.problem
-    return "toy" if params.data.name == TOY else "client_weighting"
+    return "toy" if params.data.name == TOY else made_for(params.algorithm)

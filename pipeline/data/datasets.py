@@ -29,6 +29,7 @@ import numpy as np
 from pipeline.data.catalog import CATALOG
 from pipeline.data.sources import SOURCES, Source, fetch
 from pipeline.errors import UserError, not_allowed
+from pipeline.params import Subset
 from pipeline.seeds import numpy_generator
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -65,6 +66,21 @@ class RawDataset:
                 raise ValueError(f"{part}_labels must be some numbers in 0..{self.classes - 1}")
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             raise ValueError("training and test images must have one shape")
+
+    def first(self, subset: Subset) -> RawDataset:
+        """The first training and test images alone; UserError if there are not so many."""
+        counts = {}
+        for part in ("train", "test"):
+            wanted, held = getattr(subset, part), len(getattr(self, f"{part}_labels"))
+            counts[part] = held if wanted == "all" else wanted
+            if counts[part] > held:
+                raise not_allowed(
+                    f"subset.{part}", wanted, f"at most {held}, the images of {self.name}", f"subset.{part}: all"
+                )
+        if (counts["train"], counts["test"]) == (len(self.train_labels), len(self.test_labels)):
+            return self
+        cut = {name: getattr(self, name)[: counts[name.split("_")[0]]] for name in ARRAYS}
+        return RawDataset(self.name, self.classes, **cut)
 
     @cached_property
     def hash(self) -> str:

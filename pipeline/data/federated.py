@@ -8,10 +8,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline import randomness
 from pipeline.data.datasets import RawDataset
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.seeds import numpy_generator
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """One part of every client's samples, client after client: rows of the training images and labels, int64 [S];
+    client i holds positions starts[i] to starts[i] + sizes[i] of them, int64 [N]."""
+
+    rows: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
+    starts: Tensor
+    sizes: Tensor
+
+    @property
+    def owners(self) -> Tensor:
+        """Whose sample each is, [S]."""
+        clients = torch.arange(len(self.sizes), device=self.sizes.device)
+        return clients.repeat_interleave(self.sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +41,9 @@ class FederatedData:
     | images | all training images | uint8 [M, C, H, W] |
     | indices, labels | the clients' training parts one after another: rows of `images`, labels | int64 [S] |
     | starts, sizes | client i holds positions starts[i] to starts[i] + sizes[i] of them | int64 [N] |
+    | wrong | which of these labels are not the true ones | bool [S] |
+    | own_validation | the clients' own validation parts, perhaps empty | Parts |
+    | client_labels | labels each client nominally holds | N lists |
     | validation_images, _labels | the server's validation set, in [0, 1] | dtype [V, C, H, W], int64 [V] |
     | selection_images, _labels | the server's selection set | uint8 [V_s, C, H, W], int64 [V_s] |
     | test_images, _labels | the test set | uint8 [T, C, H, W], int64 [T] |
@@ -44,6 +65,9 @@ class FederatedData:
     classes: int
     kinds: list[str]
     oracle_weights: Tensor
+    wrong: Tensor = field(repr=False)
+    own_validation: Parts = field(repr=False)
+    client_labels: list[list[int]] = field(repr=False)
     pixel_orders: Tensor | None = field(default=None, repr=False)
 
     @classmethod
@@ -51,7 +75,8 @@ class FederatedData:
         cls, raw: RawDataset, partition: Partition, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> FederatedData:
         """Move the data to the device. Raises UserError if the partition was made of other data."""
-        rows = [partition.indices, partition.server_validation, partition.server_selection]
+        rows = [partition.indices, partition.validation_indices, partition.server_validation]
+        rows.append(partition.server_selection)
         top = max(int(part.max(initial=-1)) for part in rows)
         if (partition.dataset, partition.classes) != (raw.name, raw.classes) or top >= len(raw.train_labels):
             raise UserError(
@@ -84,6 +109,14 @@ class FederatedData:
             classes=raw.classes,
             kinds=list(partition.kinds),
             oracle_weights=tensor(partition.oracle_weights()).to(dtype),
+            wrong=tensor(partition.labels != raw.train_labels[partition.indices]),
+            own_validation=Parts(
+                tensor(partition.validation_indices),
+                tensor(partition.validation_labels),
+                tensor(partition.validation_offsets[:-1]),
+                tensor(partition.validation_sizes),
+            ),
+            client_labels=partition.client_labels,
             pixel_orders=_pixel_orders(partition, raw.train_images[0, 0].size, device),
         )
 
@@ -105,23 +138,43 @@ class FederatedData:
         """Stored images as numbers in [0, 1]."""
         return scale(images, self.dtype)
 
-    def batch(self, clients: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples `positions` [n, B] of `clients` [n], each counted from 0 in the client's own training part.
+    @property
+    def training(self) -> Parts:
+        """The clients' training parts."""
+        return Parts(self.indices, self.labels, self.starts, self.sizes)
+
+    def batch(self, clients: Tensor, positions: Tensor, parts: Parts | None = None) -> tuple[Tensor, Tensor]:
+        """Samples `positions` [n, B] of `clients` [n], each counted from 0 in the client's own part; parts: the
+        training parts, if none are given.
 
         Returns X [n, B, C, H, W] in [0, 1] and y [n, B]. Pure indexing, on the device, no wait for the host.
         """
-        flat = (self.starts[clients][:, None] + positions).flatten()
-        X = self.images.index_select(0, self.indices.index_select(0, flat))
+        parts = parts or self.training
+        X, y = self.samples((parts.starts[clients][:, None] + positions).flatten(), parts, clients, positions.shape[1])
+        return X.view(*positions.shape, *X.shape[1:]), y.view(positions.shape)
+
+    def samples(self, at: Tensor, parts: Parts, owners: Tensor, each: int = 1) -> tuple[Tensor, Tensor]:
+        """Samples `at` [m] of the parts, X [m, C, H, W] in [0, 1] and y [m]. owners [m / each]: whose they are, `each`
+        in a row."""
+        X = self.images.index_select(0, parts.rows.index_select(0, at))
         if self.pixel_orders is not None:
-            order = self.pixel_orders[clients][:, None, None, :].expand(-1, positions.shape[1], X.shape[1], -1)
-            X = X.view(*positions.shape, X.shape[1], -1).gather(3, order).view(X.shape)
-        return self.scaled(X).view(*positions.shape, *X.shape[1:]), self.labels[flat].view(positions.shape)
+            order = self.pixel_orders[owners].repeat_interleave(each, dim=0)[:, None, :]
+            X = X.flatten(2).gather(2, order.expand(-1, X.shape[1], -1)).view(X.shape)
+        return self.scaled(X), parts.labels[at]
 
     def validation_batch(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """X [B_0, C, H, W] in [0, 1] and y [B_0]: the server's samples `positions` [B_0], or all of them."""
         if positions is None:
             return self.validation_images, self.validation_labels
         return self.validation_images[positions], self.validation_labels[positions]
+
+    def server_minibatch(self, stream: int, size: int | None) -> tuple[Tensor, Tensor]:
+        """`size` of the server's validation samples, uniformly with replacement from the random stream; None: all."""
+        if size is None:
+            return self.validation_batch()
+        server = torch.zeros(1, dtype=torch.int64, device=self.device)
+        held = torch.full_like(server, len(self.validation_labels))
+        return self.validation_batch(randomness.positions(stream, server, held, size)[0])
 
 
 def _pixel_orders(partition: Partition, pixels: int, device: torch.device) -> Tensor | None:

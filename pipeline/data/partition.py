@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from pipeline import params
-from pipeline.data.schemes import SCHEMES, Draw, Share
+from pipeline.data.schemes import SCHEMES
+from pipeline.data.shares import Draw, Share
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
 from pipeline.text import aligned, short_labels
@@ -179,9 +180,10 @@ def make_partition(
     pool = np.setdiff1d(np.arange(len(labels)), np.concatenate([validation, selection]))
     settings = getattr(partition_params, partition_params.scheme)
     shares = SCHEMES[partition_params.scheme](pool, labels[pool], classes, settings, draw)
-    in_validation = [
-        _own_validation(share, partition_params.client_validation, draw, client) for client, share in enumerate(shares)
-    ]
+    own = partition_params.client_validation
+    if isinstance(own, str):
+        raise ValueError("client_validation is still auto: resolve the settings first")
+    in_validation = [_own_validation(share, own, draw, client) for client, share in enumerate(shares)]
     result = Partition(
         dataset=dataset,
         classes=classes,
@@ -190,7 +192,7 @@ def make_partition(
         settings={
             "validation_per_label": partition_params.validation_per_label,
             "selection_per_label": partition_params.selection_per_label,
-            "client_validation": partition_params.client_validation,
+            "client_validation": own,
             **dataclasses.asdict(settings),
         },
         kinds=[share.kind for share in shares],
@@ -238,6 +240,8 @@ def _server_sets(
 
 def _own_validation(share: Share, part: float, draw: Draw, client: int) -> np.ndarray:
     """[n] bool: samples of the client's validation part. All copies of an image go to the same side."""
+    if share.validation is not None:
+        return share.validation
     target = min(round(part * len(share.indices)), len(share.indices) - 1)
     images, which, copies = np.unique(share.indices, return_inverse=True, return_counts=True)
     owner = client if share.copy_of is None else share.copy_of

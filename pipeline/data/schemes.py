@@ -17,35 +17,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pipeline.data.cleaning import cleaning
+from pipeline.data.longtail import longtail
+from pipeline.data.shares import Draw, Share, at_most, clean_share
 from pipeline.errors import not_allowed
 from pipeline.params.partitions import Dirichlet, Duplicates, Iid, LabelNoise, Lead, Mixed, Quantity, Shards
 from pipeline.params.rules import require_rates
-
-Draw = Callable[..., np.random.Generator]
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one client holds. indices, labels: [n] int64. client_labels: labels it nominally holds, ascending.
-
-    copy_of: the client this is an exact copy of: both are cut alike into training and validation parts.
-    """
-
-    indices: np.ndarray
-    labels: np.ndarray
-    kind: str
-    client_labels: list[int]
-    copy_of: int | None = None
-
-
-def _clean(indices: np.ndarray, labels: np.ndarray) -> Share:
-    return Share(indices, labels, "clean", np.unique(labels).tolist())
-
 
 # ---------------------------------------------------------------------------------- label groups
 
@@ -63,7 +44,7 @@ def lead(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Lead, 
         raise not_allowed(
             "partition.lead.noise_samples",
             samples,
-            _at_most(len(indices)),
+            at_most(len(indices)),
             "lower it, or take a larger data set",
         )
     clients = range(len(clean), len(clean) + settings.noise_clients)
@@ -89,7 +70,7 @@ def mixed(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Mixed
     require_rates(f"{key}.flip_rates", settings.flip_rates)
     for name, value in (("bad_samples", samples), ("small_samples", settings.small_samples)):
         if value > len(indices):
-            raise not_allowed(f"{key}.{name}", value, _at_most(len(indices)), "lower it, or take a larger data set")
+            raise not_allowed(f"{key}.{name}", value, at_most(len(indices)), "lower it, or take a larger data set")
 
     def drawn(kind: str, count: int, rate: float = 0.0) -> Share:
         generator = draw("bad", len(shares))
@@ -162,7 +143,9 @@ def _groups(
 def iid(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Iid, draw: Draw) -> list[Share]:
     """Equal random parts (sizes differ by one at most)."""
     _enough("partition.iid.clients", settings.clients, len(indices))
-    return [_clean(indices[part], labels[part]) for part in _equal_parts(len(indices), settings.clients, draw("iid"))]
+    return [
+        clean_share(indices[part], labels[part]) for part in _equal_parts(len(indices), settings.clients, draw("iid"))
+    ]
 
 
 def shards(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Shards, draw: Draw) -> list[Share]:
@@ -172,7 +155,7 @@ def shards(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Shar
         raise not_allowed(
             "partition.shards.clients x shards_per_client",
             count,
-            _at_most(len(indices)),
+            at_most(len(indices)),
             "lower one of the two",
         )
     generator = draw("shards")
@@ -180,7 +163,7 @@ def shards(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Shar
     cut = np.array_split(mixed[np.argsort(labels[mixed], kind="stable")], count)
     dealt = generator.permutation(count).reshape(settings.clients, settings.shards_per_client)
     hands = [np.concatenate([cut[shard] for shard in hand]) for hand in dealt]
-    return [_clean(indices[hand], labels[hand]) for hand in hands]
+    return [clean_share(indices[hand], labels[hand]) for hand in hands]
 
 
 def quantity(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Quantity, draw: Draw) -> list[Share]:
@@ -190,12 +173,12 @@ def quantity(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Qu
         raise not_allowed(
             "partition.quantity.min_samples",
             settings.min_samples,
-            f"{_at_most(len(indices) // settings.clients)} for {settings.clients} clients",
+            f"{at_most(len(indices) // settings.clients)} for {settings.clients} clients",
             "lower it, or partition.quantity.clients",
         )
     sizes = power_law_sizes(len(indices), settings.clients, settings.exponent, settings.min_samples)
     parts = np.split(draw("quantity").permutation(len(indices)), np.cumsum(sizes)[:-1])
-    return [_clean(indices[part], labels[part]) for part in parts]
+    return [clean_share(indices[part], labels[part]) for part in parts]
 
 
 def power_law_sizes(total: int, clients: int, exponent: float, least: int) -> np.ndarray:
@@ -256,7 +239,7 @@ def dirichlet(indices: np.ndarray, labels: np.ndarray, classes: int, settings: D
         hands = [_drawn_afresh(share, of_class, size, draw("dirichlet-draws", i)) for i, share in enumerate(shares)]
     else:
         hands = _dealt_in_turn(shares, of_class, size, draw("dirichlet-draws"))
-    return [_clean(indices[hand], labels[hand]) for hand in hands]
+    return [clean_share(indices[hand], labels[hand]) for hand in hands]
 
 
 def _drawn_afresh(
@@ -292,10 +275,6 @@ def _dealt_in_turn(
 # --------------------------------------------------------------------------------------- complaints
 
 
-def _at_most(bound: int) -> str:
-    return f"at most {bound}"
-
-
 def _words(labels: list[int]) -> str:
     return ", ".join(map(str, labels))
 
@@ -319,4 +298,6 @@ SCHEMES: dict[str, Callable[[np.ndarray, np.ndarray, int, Any, Draw], list[Share
     "duplicates": duplicates,
     "label_noise": label_noise,
     "mixed": mixed,
+    "cleaning": cleaning,
+    "longtail": longtail,
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.models.pooling import MaxPool2x2
 
@@ -44,19 +44,47 @@ def _two_convolutions(
     )
 
 
+class _Normalised(nn.Module):
+    """(x - mean) / std, with constants that are no state."""
+
+    def __init__(self, mean: float, std: float) -> None:
+        super().__init__()
+        self.mean, self.std = mean, std
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+def _normalised(mean_and_std: Sequence[float]) -> list[nn.Module]:
+    """The layer, if there is one."""
+    if not mean_and_std:
+        return []
+    numbers = [value for value in mean_and_std if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) != 2 or len(mean_and_std) != 2 or numbers[1] <= 0:
+        raise ValueError(f"normalise must be [mean, std] with std > 0, not {list(mean_and_std)}")
+    return [_Normalised(numbers[0], numbers[1])]
+
+
 def linear(channels: int, image_size: int, classes: int) -> nn.Module:
     """Multinomial logistic regression with bias: the cross-entropy is convex in its parameters."""
     return mlp(channels, image_size, classes, hidden=())
 
 
-def mlp(channels: int, image_size: int, classes: int, *, hidden: Sequence[int] = (200,)) -> nn.Module:
-    """784-200-10 at 28x28 (159,010 parameters): the MNIST network of FedNest and SimFBO."""
-    return nn.Sequential(nn.Flatten(), *_dense(channels * image_size**2, *hidden, classes))
+def mlp(
+    channels: int, image_size: int, classes: int, *, hidden: Sequence[int] = (200,), normalise: Sequence[float] = ()
+) -> nn.Module:
+    """784-200-10 at 28x28 (159,010 parameters): the MNIST network of FedNest and SimFBO.
+
+    normalise: [mean, std] of the pixels, to be subtracted and divided by first; [0.1307, 0.3081] there.
+    """
+    return nn.Sequential(*_normalised(normalise), nn.Flatten(), *_dense(channels * image_size**2, *hidden, classes))
 
 
-def mlp3(channels: int, image_size: int, classes: int, *, hidden: Sequence[int] = (200, 100)) -> nn.Module:
+def mlp3(
+    channels: int, image_size: int, classes: int, *, hidden: Sequence[int] = (200, 100), normalise: Sequence[float] = ()
+) -> nn.Module:
     """784-200-100-10 at 28x28 (178,110 parameters): the three-layer network of FedNest's experiments."""
-    return mlp(channels, image_size, classes, hidden=hidden)
+    return mlp(channels, image_size, classes, hidden=hidden, normalise=normalise)
 
 
 def lenet5(channels: int, image_size: int, classes: int) -> nn.Module:
@@ -68,12 +96,14 @@ def lenet5(channels: int, image_size: int, classes: int) -> nn.Module:
     return _two_convolutions(channels, image_size, (6, 16), 2 if image_size < 32 else 0, (120, 84, classes))
 
 
-def cnn(channels: int, image_size: int, classes: int) -> nn.Module:
+def cnn(channels: int, image_size: int, classes: int, *, normalise: Sequence[float] = ()) -> nn.Module:
     """SimFBO's "7-layer CNN" for CIFAR-10 (2 convolutions, 2 poolings, 3 dense): 61,156 + 850 parameters.
 
     LeNet-5 that never pads: ``lenet5`` itself at 32x32, while 28x28 images end in 16 x 4 x 4 = 256 features.
+    normalise: as in ``mlp``; the paper's on CIFAR-10 are [0.5, 0.5].
     """
-    return _two_convolutions(channels, image_size, (6, 16), 0, (120, 84, classes))
+    network = _two_convolutions(channels, image_size, (6, 16), 0, (120, 84, classes))
+    return nn.Sequential(*_normalised(normalise), network) if normalise else network
 
 
 def lenet_wide(channels: int, image_size: int, classes: int) -> nn.Module:

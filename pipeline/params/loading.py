@@ -198,7 +198,7 @@ def describe(hint: Any, metadata: Any) -> str:
     """Allowed values in words: "a number greater than 0", "one of a, b"."""
     if get_origin(hint) is Annotated:
         kind, bound = get_args(hint)
-        return describe(kind, {"ge": bound.ge})
+        return describe(kind, bound.bounds)
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(describe(part, metadata) for part in get_args(hint))
     words = [str(word) for word in _choices(hint)]

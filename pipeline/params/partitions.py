@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.params.spec import Auto, PositiveInt, Section, param
+from pipeline.params.spec import Auto, PositiveInt, Ratio, Section, param
 
 
 @dataclass(frozen=True)
@@ -98,3 +98,33 @@ class LabelNoise(Section):
         [0.0, 0.0, 0.0, 0.2, 0.2, 0.4, 0.4, 0.6, 0.8, 1.0],
         "share of wrong labels per client, each in [0, 1]; as many clients as rates",
     )
+
+
+@dataclass(frozen=True)
+class Cleaning(Section):
+    """Equal random parts with wrong labels everywhere, and a clean validation part for each client."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="M")
+    samples: PositiveInt | Auto = param("auto", "training samples of each client; auto = 100 on digits, 4500 elsewhere")
+    rate: float = param(
+        0.4, "share of labels that are replaced by one of all labels at random, the true one included", ge=0, le=1
+    )
+    validation_samples: PositiveInt | Auto = param(
+        "auto", "clean validation samples of each client; auto = 10 on digits, 50 elsewhere"
+    )
+    validation_labels: Literal["iid", "one_class"] = param(
+        "iid", "of a client: iid = at random; one_class = all of class (client number) mod (number of classes)"
+    )
+
+
+@dataclass(frozen=True)
+class Longtail(Section):
+    """Class counts that fall geometrically, dealt in equal parts; what is left over is not used."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="n")
+    imbalance: Ratio | Auto = param(
+        "auto",
+        "samples of the last class per one of the first: class c keeps its first P/C imbalance^(c/(C-1)) of P samples;"
+        " auto = 0.1 on digits, 0.01 elsewhere",
+    )
+    shards_per_client: int = param(0, "0 = random parts; else sorted by label and so many shards each", ge=0)

@@ -6,6 +6,7 @@ import difflib
 
 from pipeline.errors import UserError, not_allowed
 from pipeline.params.methods import ServerOptions
+from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, in_use, made_for, upper_on_clients
 from pipeline.params.sections import MODEL_NAMES, Params
 
 
@@ -14,9 +15,11 @@ def check_rules(params: Params) -> None:
     _problem(params)
     require_rates("partition.mixed.flip_rates", params.partition.mixed.flip_rates)
     require_rates("partition.label_noise.rates", params.partition.label_noise.rates)
+    _pair(params)
     if params.data.name != "toy":
         _model(params.model.name)
         _small_enough(params)
+        _validation(params)
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
 
@@ -44,6 +47,64 @@ def _problem(params: Params) -> None:
         raise UserError(
             f"problem: {params.problem} does not go with data.name: {params.data.name}: the toy problem and the"
             " data set toy come together. Fix: problem: auto."
+        )
+
+
+def _pair(params: Params) -> None:
+    """The table of `pipeline.params.pairs`, and heads of the kind that the method moves."""
+    name = params.algorithm
+    problem = made_for(name) if params.problem == "auto" else params.problem
+    if params.data.name == "toy":
+        problem = "toy"
+    kind = family(in_use(name, problem))
+    if kind not in FITS[problem]:
+        raise UserError(
+            f"algorithm: {name} does not fit problem: {problem}: {REASONS[kind]}. Fix: problem: {made_for(name)}, or an"
+            f" algorithm for {problem}: {', '.join(fitting(problem))}."
+        )
+    heads = params.problems.hyper_representation.heads
+    if problem == "hyper_representation" and heads != "auto" and heads not in HEADS[kind]:
+        other = [method for name, allowed in HEADS.items() if heads in allowed for method in FAMILIES[name]]
+        raise UserError(
+            f"problems.hyper_representation.heads: {heads} does not go with algorithm: {name}, which learns"
+            f" {' or '.join(HEADS[kind])} ones. Fix: heads: auto; or an algorithm for {heads} heads:"
+            f" {', '.join(other)}."
+        )
+
+
+def _validation(params: Params) -> None:
+    """The upper level needs samples, and right labels on them."""
+    part = params.partition
+    problem = made_for(params.algorithm) if params.problem == "auto" else params.problem
+    own, scheme = part.client_validation, part.scheme
+    cleaning = params.problems.data_cleaning.validation
+    if scheme == "cleaning" and own not in ("auto", 0):
+        raise not_allowed(
+            "partition.client_validation",
+            own,
+            "auto or 0 with partition.scheme: cleaning, which deals out validation parts of its own",
+            "set it to auto; their size is partition.cleaning.validation_samples",
+        )
+    on_clients = upper_on_clients(problem, cleaning, scheme)
+    if on_clients and own == 0 and scheme != "cleaning":
+        raise not_allowed(
+            "partition.client_validation",
+            own,
+            f"above 0 for problem: {problem}, whose upper level is the clients' own validation parts",
+            "set it to auto, which is 0.2 here",
+        )
+    if problem == "data_cleaning" and cleaning == "clients" and scheme in ("lead", "label_noise", "mixed"):
+        raise UserError(
+            f"problems.data_cleaning.validation: clients does not go with partition.scheme: {scheme}, where the labels"
+            " of the clients' validation parts are as wrong as those of their training parts. Fix: validation: auto, or"
+            " partition.scheme: cleaning."
+        )
+    if not on_clients and part.validation_per_label == 0:
+        raise not_allowed(
+            "partition.validation_per_label",
+            0,
+            f"at least 1 for problem: {problem}, whose upper level is the server's validation set",
+            "set it to auto",
         )
 
 

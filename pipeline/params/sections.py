@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pipeline.params import partitions
 from pipeline.params.methods import Algorithms
-from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param, section
+from pipeline.params.pairs import AlgorithmName, ProblemName
+from pipeline.params.spec import Auto, NonNegativeInt, PositiveFloat, PositiveInt, Ratio, Section, Share, param, section
 
 MODEL_NAMES = ("linear", "mlp", "mlp3", "lenet5", "lenet_wide", "cnn", "resnet18")
 
@@ -27,21 +28,42 @@ class Data(Section):
 
 
 @dataclass(frozen=True)
+class Subset(Section):
+    """The first images only, in the order of the data set's files; for small experiments."""
+
+    train: PositiveInt | Literal["all"] = param("all", "number of training images")
+    test: PositiveInt | Literal["all"] = param("all", "number of test images")
+
+
+@dataclass(frozen=True)
 class Partition(Section):
     """Who holds what."""
 
-    scheme: Literal["lead", "iid", "shards", "dirichlet", "quantity", "duplicates", "label_noise", "mixed"] = param(
-        "lead", "how training samples are dealt to clients; the section of that name holds its settings"
-    )
-    validation_per_label: PositiveInt | Auto = param(
-        "auto", "server's clean validation samples per label; auto = 10 on digits, 20 elsewhere"
+    scheme: Literal[
+        "lead",
+        "iid",
+        "shards",
+        "dirichlet",
+        "quantity",
+        "duplicates",
+        "label_noise",
+        "mixed",
+        "cleaning",
+        "longtail",
+    ] = param("lead", "how training samples are dealt to clients; the section of that name holds its settings")
+    validation_per_label: NonNegativeInt | Auto = param(
+        "auto",
+        "server's clean validation samples per label; auto = 10 on digits, 20 elsewhere; 0 where the upper level is the"
+        " clients' own",
     )
     selection_per_label: NonNegativeInt | Auto = param(
         "auto",
         "samples per label that no method sees, for choosing step sizes; auto = 5 on digits, 20 elsewhere",
     )
-    client_validation: float = param(
-        0.0, "share of each client's samples set aside as its own validation part", ge=0, lt=1
+    client_validation: Share | Auto = param(
+        "auto",
+        "share of each client's samples set aside as its own validation part; auto = 0.2 where the upper level of the"
+        " problem lies there, else 0",
     )
     lead: partitions.Lead = section(partitions.Lead, "label groups and noise clients")
     iid: partitions.Iid = section(partitions.Iid, "equal random parts")
@@ -51,6 +73,8 @@ class Partition(Section):
     duplicates: partitions.Duplicates = section(partitions.Duplicates, "label groups and copies of one of them")
     label_noise: partitions.LabelNoise = section(partitions.LabelNoise, "wrong labels at a rate per client")
     mixed: partitions.Mixed = section(partitions.Mixed, "label groups and bad clients of every kind")
+    cleaning: partitions.Cleaning = section(partitions.Cleaning, "wrong labels everywhere, clean validation parts")
+    longtail: partitions.Longtail = section(partitions.Longtail, "imbalanced classes in equal parts")
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,67 @@ class ClientWeighting(Section):
 
 
 @dataclass(frozen=True)
+class HyperRepresentation(Section):
+    """The body of the network above, its last layer below."""
+
+    heads: Literal["auto", "shared", "local"] = param(
+        "auto", "shared = one last layer for all clients; local = one each; auto = what the algorithm is made for"
+    )
+    reg: Literal["sq", "norm", "none"] = param(
+        "sq",
+        "of the last layer y, below: sq = mu/2 ||y||^2; norm = mu (||W|| + ||b||), as the public FedNest code; none",
+    )
+    mu: float = param(0.001, "strength of `reg`; the public code's 0.05 goes with norm", ge=0)
+    measured_samples: PositiveInt | Literal["all"] = param(
+        10_000, "so many of the clients' samples, at most, are looked at for the training accuracy; all = every one"
+    )
+
+
+@dataclass(frozen=True)
+class DataCleaning(Section):
+    """A weight for every training sample."""
+
+    validation: Literal["auto", "clients", "server"] = param(
+        "auto",
+        "whose clean samples the upper level is: clients = their own validation parts; server = its validation set;"
+        " auto = clients on `partition.scheme: cleaning`, else server",
+    )
+    scores: Literal["averaged", "sharded"] = param(
+        "averaged",
+        "averaged = all clients exchange all scores, as the paper; sharded = scores stay with their samples: the same"
+        " numbers, fewer floats",
+    )
+    scale: PositiveFloat | Auto = param(
+        "auto",
+        "a sample's weight is sigmoid(scale x): a step eta of x is one of scale^2 eta of the scores; auto = the root of"
+        " the number of training samples, which suits the methods' usual steps; 1 = the paper",
+    )
+    l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss", ge=0, symbol="rho")
+
+
+@dataclass(frozen=True)
+class LossTuning(Section):
+    """A temperature and a shift per class in the training loss, so that rare classes are learned."""
+
+    class_weights: Ratio | Auto = param(
+        "auto",
+        "of the upper level's cross-entropy: a number r = class c of C counts r^(-c/(C-1)), 0.01 in the public code;"
+        " auto = one over the class's training samples",
+    )
+    l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss; 0 = the public code", ge=0)
+
+
+@dataclass(frozen=True)
+class Fair(Section):
+    """Client weights that help the worst clients."""
+
+    q: float = param(
+        1.0, "upper loss = (validation loss)^(q+1)/(q+1); 0 = the mean; larger = the worst counts more", ge=0
+    )
+    l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss", ge=0, symbol="rho")
+
+
+@dataclass(frozen=True)
 class Toy(Section):
     """Strongly convex clients drawn from the seed, solved exactly for comparison (`data.name: toy`)."""
 
@@ -90,7 +175,11 @@ class Problems(Section):
     """One section per problem; only the one in use counts."""
 
     client_weighting: ClientWeighting = section(ClientWeighting, "learn how much to trust each client")
-    toy: Toy = section(Toy, "the same on functions with closed forms")
+    hyper_representation: HyperRepresentation = section(HyperRepresentation, "body above, last layer below")
+    data_cleaning: DataCleaning = section(DataCleaning, "a weight for every training sample")
+    loss_tuning: LossTuning = section(LossTuning, "a loss for imbalanced classes")
+    fair: Fair = section(Fair, "client weights that help the worst clients")
+    toy: Toy = section(Toy, "client weighting on functions with closed forms")
 
 
 @dataclass(frozen=True)
@@ -149,24 +238,15 @@ class Params(Section):
 
     seed: int = param(0, "all randomness comes from it; equal seeds give equal runs", ge=0, lt=2**31)
     data: Data = section(Data, "which images")
+    subset: Subset = section(Subset, "the first images of the data set only")
     partition: Partition = section(Partition, "who holds what")
     model: Model = section(Model, "the network")
-    problem: Literal["auto", "client_weighting", "toy"] = param(
+    problem: ProblemName = param(
         "auto", "what is optimised; auto = what the algorithm is made for, or toy on `data.name: toy`"
     )
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
-    algorithm: Literal[
-        "primal_dual",
-        "rfho",
-        "fednest",
-        "sustain",
-        "afl",
-        "validation_only",
-        "average",
-        "oracle_weights",
-        "exact_gradient",
-    ] = param("primal_dual", "the method")
+    algorithm: AlgorithmName = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")
     tracking: Tracking = section(Tracking, "where runs are recorded")

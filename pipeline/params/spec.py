@@ -9,18 +9,28 @@ Auto = Literal["auto"]
 
 
 @dataclasses.dataclass(frozen=True)
-class AtLeast:
-    """A lower bound inside a union, as in ``PositiveInt | Auto``, where a bound of the whole field cannot stand."""
+class Within:
+    """Bounds inside a union, as in ``PositiveInt | Auto``, where bounds of the whole field cannot stand."""
 
-    ge: int
+    ge: float | None = None
+    gt: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        return {name: bound for name, bound in vars(self).items() if bound is not None}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """pydantic's hook for foreign annotations; nothing of pydantic is imported for it."""
-        return {**handler(source), "ge": self.ge}
+        return {**handler(source), **self.bounds}
 
 
-PositiveInt = Annotated[int, AtLeast(1)]
-NonNegativeInt = Annotated[int, AtLeast(0)]
+PositiveInt = Annotated[int, Within(ge=1)]
+NonNegativeInt = Annotated[int, Within(ge=0)]
+PositiveFloat = Annotated[float, Within(gt=0)]
+Share = Annotated[float, Within(ge=0, lt=1)]
+Ratio = Annotated[float, Within(gt=0, le=1)]
 
 
 class Section:

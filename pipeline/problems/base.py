@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from pipeline.data.federated import FederatedData
 from pipeline.models import FlatModel
 
 Variables = Mapping[str, Tensor]
-"""The server's variables by name."""
+"""The server's variables by name; where lower levels are local also "Y" [N, d_y], every client's own."""
 
 Batch = Any
 """One minibatch per client, in whatever form the problem itself understands."""
@@ -50,6 +50,92 @@ class ImageProblem(Problem, Protocol):
 
     def measure(self, variables: Variables) -> dict[str, float]:
         """A number for each of `measures`."""
+        ...
+
+
+@runtime_checkable
+class ClientHeldUpper(Protocol):
+    """Of an image problem whose upper level is not the server's validation loss."""
+
+    def upper_value(self, variables: Variables) -> float:
+        """The upper loss on all its data, recorded as `validation_loss`."""
+        ...
+
+
+@runtime_checkable
+class PersonalNetworks(ImageProblem, Protocol):
+    """A problem whose clients keep parts of the network: each clean client's own network is tested, on the test samples
+    of the client's labels, and what is reported is the mean over these k clients."""
+
+    @property
+    def tested_labels(self) -> list[list[int]]:
+        """Of each of the k clients."""
+        ...
+
+    def tested_scores(self, variables: Variables, X: Tensor) -> Tensor:
+        """Logits [k, B, classes] of the images X [B, C, H, W] under each of the k networks."""
+        ...
+
+
+class BilevelProblem(Problem, Protocol):
+    """min_x F(x, y*(x)), y*(x) = argmin_y G(x, y);  F = sum_i p_i f_i,  G = sum_i p_i g_i  (lower level global), or,
+    where `local_lower`, min_x sum_i p_i f_i(x, y_i*(x)) with y_i*(x) = argmin_y g_i(x, y): one y per client."""
+
+    @property
+    def upper_dimension(self) -> int:
+        """d_x."""
+        ...
+
+    @property
+    def lower_dimension(self) -> int:
+        """d_y."""
+        ...
+
+    @property
+    def client_probabilities(self) -> Tensor:
+        """p, [N], sums to 1."""
+        ...
+
+    @property
+    def local_lower(self) -> bool:
+        """One y per client."""
+        ...
+
+    @property
+    def server_upper(self) -> bool:
+        """f_i = f_0, of the server's own data: the server itself can add its gradient."""
+        ...
+
+    def initial_upper(self, seed: int) -> Tensor:
+        """x_1, [d_x]."""
+        ...
+
+    def initial_lower(self, seed: int) -> Tensor:
+        """y_1, [d_y]; of every client, where lower levels are local."""
+        ...
+
+    def project_upper(self, x: Tensor) -> Tensor:
+        """Onto the upper variable's set; identity for most."""
+        ...
+
+    def draw_upper(self, stream: int, clients: Tensor, size: int) -> Batch:
+        """A minibatch of the f-data for each of the clients [n], from the random stream (a randomness.key)."""
+        ...
+
+    def draw_lower(self, stream: int, clients: Tensor, size: int) -> Batch:
+        """A minibatch of the g-data, likewise."""
+        ...
+
+    def upper_losses(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
+        """f_i(X_i, Y_i; batch_i), [n]; X [n, d_x], Y [n, d_y]; differentiable in both."""
+        ...
+
+    def lower_losses(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
+        """g_i(X_i, Y_i; batch_i), [n]."""
+        ...
+
+    def select(self, batch: Batch, i: int) -> Batch:
+        """The batch of its i-th client alone (leading dimension 1)."""
         ...
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -73,11 +72,7 @@ class ClientWeighting:
         return self.data.batch(clients, positions)
 
     def draw_validation(self, stream: int) -> ImageBatch:
-        if self.validation_batch is None:
-            return self.data.validation_batch()
-        server = torch.zeros(1, dtype=torch.int64, device=self.data.device)
-        size = torch.full_like(server, len(self.data.validation_labels))
-        return self.data.validation_batch(randomness.positions(stream, server, size, self.validation_batch)[0])
+        return self.data.server_minibatch(stream, self.validation_batch)
 
     def losses(self, w: Tensor, batch: ImageBatch) -> Tensor:
         X, y = batch
@@ -89,6 +84,22 @@ class ClientWeighting:
     def validation_loss(self, w: Tensor, batch: ImageBatch) -> Tensor:
         X, y = batch
         return F.cross_entropy(self.model.apply(w, X), y)
+
+    def losses_each(self, W: Tensor, batch: ImageBatch) -> Tensor:
+        """f_i(W_i; B_i), [n]; W [n, d]."""
+        losses = self.validation_losses_each(W, batch)
+        return losses + 0.5 * self.l2 * W.square().sum(dim=1) if self.l2 else losses
+
+    def validation_losses_each(self, W: Tensor, batch: ImageBatch) -> Tensor:
+        """f_0(W_i; B_0), [n], on a batch with a leading client dimension."""
+        X, y = batch
+        logits = self.model.apply_each(W, X).flatten(0, 1)
+        return F.cross_entropy(logits, y.flatten(), reduction="none").view(y.shape).mean(dim=1)
+
+    def draw_validation_each(self, stream: int, n: int) -> ImageBatch:
+        """The server's minibatch n times over, [n, B_0, ...] without copies."""
+        X, y = self.draw_validation(stream)
+        return X.expand(n, *X.shape), y.expand(n, *y.shape)
 
     def select(self, batch: ImageBatch, i: int) -> ImageBatch:
         X, y = batch

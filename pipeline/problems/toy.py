@@ -99,13 +99,22 @@ class Toy:
     def losses(self, w: Tensor, batch: ToyBatch) -> Tensor:
         clients, *noise = batch
         rows = clients + 1
-        residual = self.A[rows] @ w - self.B[rows]
-        exact = 0.5 * residual.square().sum(-1) + torch.cos(self.a[rows] @ w - self.b[rows])
-        if not noise:
-            return exact
-        e, E = noise
-        u = w - w.detach()
-        return exact + e @ u + 0.5 * torch.einsum("k,ikl,l->i", u, E, u)
+        return _losses(self.A[rows] @ w - self.B[rows], self.a[rows] @ w - self.b[rows], w, noise)
+
+    def losses_each(self, W: Tensor, batch: ToyBatch) -> Tensor:
+        """f_i(W_i; B_i), [n]; W [n, d]."""
+        clients, *noise = batch
+        rows = clients + 1
+        residual = torch.einsum("irk,ik->ir", self.A[rows], W) - self.B[rows]
+        return _losses(residual, (self.a[rows] * W).sum(-1) - self.b[rows], W, noise)
+
+    def validation_losses_each(self, W: Tensor, batch: ToyBatch) -> Tensor:
+        """f_0(W_i; B_0), [n]."""
+        return self.losses_each(W, batch)
+
+    def draw_validation_each(self, stream: int, n: int) -> ToyBatch:
+        """The server's minibatch n times over."""
+        return tuple(part.expand(n, *part.shape[1:]) for part in self.draw_validation(stream))
 
     def validation_loss(self, w: Tensor, batch: ToyBatch) -> Tensor:
         return self.losses(w, batch)[0]
@@ -159,6 +168,16 @@ class Toy:
             exact = self.solve(x)
             found |= {"upper_value": float(exact.value), "stationarity": stationarity(x, exact.hypergradient)}
         return found
+
+
+def _losses(residual: Tensor, angle: Tensor, w: Tensor, noise: list[Tensor]) -> Tensor:
+    """From A_i w - B_i [n, 30] and a_i^T w - b_i [n], at one w [d] or at one per client [n, d]."""
+    exact = 0.5 * residual.square().sum(-1) + torch.cos(angle)
+    if not noise:
+        return exact
+    e, E = noise
+    U = (w - w.detach()).expand_as(e)
+    return exact + (e * U).sum(-1) + 0.5 * torch.einsum("ik,ikl,il->i", U, E, U)
 
 
 def stationarity(x: Tensor, hypergradient: Tensor, step: float = 0.001) -> float:

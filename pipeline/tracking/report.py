@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.partition import Partition
+from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
@@ -48,7 +49,7 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
     return f"{table}\n\n{tables.headline(found)}"
 
 
-def write_toy_report(toy: Toy, variables: dict[str, Tensor], record: Record, results: Path) -> str:
+def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path) -> str:
     """The same for the toy problem: exact values instead of accuracies, no labels and no classes."""
     measured = toy.measure(variables)
     facts = run_facts(record) | measured
@@ -98,6 +99,8 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
         }
         | outcome.measures
     )
+    if not outcome.weighted:
+        return facts
     facts |= weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
     return facts | detection(outcome.weights, partition.kinds, partition.quality)
 
@@ -119,8 +122,10 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
             bad.max(1) if bad.size else np.zeros(len(weights)),
             np.abs(weights - oracle).sum(1),
         )
-        header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
-        _write_csv(folder / "weights.csv", header, zip(*(s[::stride] for s in (rounds, *series)), strict=True))
+        lines = zip(*(s[::stride] for s in (rounds, *series)), strict=True)
+    # DVC draws it whatever the method: of one without weights there is nothing to see.
+    header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
+    _write_csv(folder / "weights.csv", header, lines if found else ())
     figures.save(
         figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle),
         folder / "final_weights.png",

@@ -77,7 +77,7 @@ class Recorder(pl.Callback):
     def _record(self, module: FederatedBilevel) -> None:
         if not self.writes:
             return
-        variables = module.state.variables
+        variables = module.served
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
         if module.round % self.eval_every == 0 or module.round == module.rounds:
@@ -86,7 +86,7 @@ class Recorder(pl.Callback):
                 if not math.isfinite(value):
                     raise NotFinite(
                         f"round {module.round}: the {name.replace('_', ' ')} is {value}."
-                        " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+                        " Fix: lower the step sizes of the algorithm in params.yaml (eta_w or eta_y first)."
                     )
             row |= measured
         found = module.turn.problem.client_weights(variables)

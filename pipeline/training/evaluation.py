@@ -11,9 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.data.federated import FederatedData
-from pipeline.models import FlatModel
-from pipeline.problems.base import ImageProblem, Variables
+from pipeline.problems.base import ClientHeldUpper, ImageProblem, PersonalNetworks, Variables
 
 CHUNK = 1000
 """Images per forward pass: bounds memory."""
@@ -24,13 +22,15 @@ class Outcome:
     """What a finished training is worth.
 
     test: figures on the test set. selection: on the selection set; None without one. weights: [N] the client weights
-    (1/N for a method without any). validation_loss: f_0, which bilevel methods minimise. measures: the problem's own.
+    (1/N where there are none). weighted: whether there are. validation_loss: the upper loss, which bilevel methods
+    minimise. measures: the problem's own.
     """
 
     test: Classification
     selection: Classification | None
     validation_loss: float
     weights: np.ndarray
+    weighted: bool
     measures: dict[str, float]
 
 
@@ -46,26 +46,76 @@ class Classification:
     confusion: np.ndarray
 
 
-def logits(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor) -> Tensor:
-    """[M, C] for images [M, ...] as stored, chunk by chunk."""
+@dataclass(frozen=True)
+class Answers:
+    """What the tested networks make of images: logits [m, C] and labels [m]. Where every clean client has its own
+    network, each answers the images of its labels, one client after another; testers: whose answers they are, [m]."""
+
+    scores: Tensor
+    labels: Tensor
+    testers: Tensor | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers; the mean over clients of each one's share."""
+        return self._mean((self.scores.argmax(1) == self.labels).double())
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy, likewise."""
+        if self.testers is None:
+            return float(F.cross_entropy(self.scores, self.labels))
+        return self._mean(F.cross_entropy(self.scores, self.labels, reduction="none"))
+
+    def _mean(self, values: Tensor) -> float:
+        """A client that none of the images concerns does not count."""
+        if self.testers is None:
+            return float(values.mean())
+        counts = self.testers.bincount()
+        sums = values.new_zeros(len(counts)).index_add_(0, self.testers, values)
+        return float((sums / counts)[counts > 0].mean())
+
+
+def answers(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> Answers:
+    """images [M, ...] as stored, chunk by chunk."""
+    if isinstance(problem, PersonalNetworks):
+        return _personal_answers(problem, variables, images, labels)
+    model, data, w = problem.model, problem.data, problem.network(variables)
     with torch.no_grad():
-        return torch.cat([model.apply(w, data.scaled(part)) for part in images.split(CHUNK)])
+        return Answers(torch.cat([model.apply(w, data.scaled(part)) for part in images.split(CHUNK)]), labels)
 
 
-def accuracy(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, labels: Tensor) -> float:
+def _personal_answers(problem: PersonalNetworks, variables: Variables, images: Tensor, labels: Tensor) -> Answers:
+    holds = torch.zeros(len(problem.tested_labels), problem.data.classes, dtype=torch.bool, device=labels.device)
+    for row, held in enumerate(problem.tested_labels):
+        holds[row, held] = True
+    chunks = []
+    for X, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
+        with torch.no_grad():
+            scores = problem.tested_scores(variables, problem.data.scaled(X))
+        client, image = holds[:, y].nonzero(as_tuple=True)
+        chunks.append((scores[client, image], y[image], client))
+    return Answers(*(torch.cat(column) for column in zip(*chunks, strict=True)))
+
+
+def accuracy(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> float:
     """Share of right answers."""
-    return float((logits(model, data, w, images).argmax(1) == labels).double().mean())
+    return answers(problem, variables, images, labels).accuracy
 
 
-def validation_loss(model: FlatModel, data: FederatedData, w: Tensor) -> float:
-    """f_0 on the server's whole validation set: what bilevel methods minimise, so no measure of quality."""
-    X, y = data.validation_batch()
+def validation_loss(problem: ImageProblem, variables: Variables) -> float:
+    """What bilevel methods minimise, so no measure of quality: the problem's upper loss on all its data, which is the
+    cross-entropy on the server's validation set unless the problem says otherwise."""
+    if isinstance(problem, ClientHeldUpper):
+        return problem.upper_value(variables)
+    X, y = problem.data.validation_batch()
     with torch.no_grad():
-        return float(F.cross_entropy(model.apply(w, X), y))
+        return float(F.cross_entropy(problem.model.apply(problem.network(variables), X), y))
 
 
-def classify(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, labels: Tensor) -> Classification:
-    """Every figure of a classifier, by torchmetrics."""
+def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> Classification:
+    """Every figure of a classifier, by torchmetrics; per class and in the confusion matrix, answers of several clients'
+    networks are pooled."""
     from torchmetrics import MetricCollection
     from torchmetrics.classification import (
         MulticlassAccuracy,
@@ -75,6 +125,7 @@ def classify(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, l
         MulticlassRecall,
     )
 
+    data = problem.data
     classes: Any = {"num_classes": data.classes, "average": "none"}
     metrics = MetricCollection(
         {
@@ -84,12 +135,12 @@ def classify(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, l
             "f1": MulticlassF1Score(**classes),
             "confusion": MulticlassConfusionMatrix(data.classes),
         }
-    ).to(w.device)
-    scores = logits(model, data, w, images)
-    found = metrics(scores, labels)
+    ).to(data.device)
+    given = answers(problem, variables, images, labels)
+    found = metrics(given.scores, given.labels)
     return Classification(
-        accuracy=float(found["accuracy"]),
-        loss=float(F.cross_entropy(scores, labels)),
+        accuracy=float(found["accuracy"]) if given.testers is None else given.accuracy,
+        loss=given.loss,
         precision=found["precision"].tolist(),
         recall=found["recall"].tolist(),
         f1=found["f1"].tolist(),
@@ -99,16 +150,18 @@ def classify(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, l
 
 def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
     """Figures of the server's variables after the last round, which lie where the data are."""
-    model, data, w = problem.model, problem.data, problem.network(variables)
+    data = problem.data
     selected = len(data.selection_labels) > 0
     weights = problem.client_weights(variables)
+    weighted = weights is not None
     if weights is None:
         weights = torch.full((data.clients,), 1.0 / data.clients)
     return Outcome(
-        test=classify(model, data, w, data.test_images, data.test_labels),
-        selection=classify(model, data, w, data.selection_images, data.selection_labels) if selected else None,
-        validation_loss=validation_loss(model, data, w),
+        test=classify(problem, variables, data.test_images, data.test_labels),
+        selection=classify(problem, variables, data.selection_images, data.selection_labels) if selected else None,
+        validation_loss=validation_loss(problem, variables),
         weights=weights.double().cpu().numpy(),
+        weighted=weighted,
         measures=problem.measure(variables),
     )
 

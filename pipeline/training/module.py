@@ -53,34 +53,54 @@ class FederatedBilevel(pl.LightningModule):
         return State(variables, {name: getattr(self, f"memory_{name}") for name in self._memory_names})
 
     @property
+    def served(self) -> dict[str, torch.Tensor]:
+        """What is evaluated and kept after training: the server's variables, and the clients' own lower variables Y [N,
+        d_y] where the method has such."""
+        state = self.state
+        return state.variables | {name: state.memory[name] for name in ("Y",) if name in state.memory}
+
+    @property
     def step_sizes(self) -> dict[str, float]:
         """Per variable to be moved, in force in the coming round."""
-        factor = schedule(self.turn.hyper, self.rounds)(self.round)
-        return {name: size * factor for name, size in self.algorithm.step_sizes(self.turn.hyper).items()}
+        return {name: size * self._schedule(name)(self.round) for name, size in self._sizes.items()}
+
+    @property
+    def _sizes(self) -> dict[str, float]:
+        """Before any schedule; of the variables that the problem at hand has."""
+        sizes = self.algorithm.step_sizes(self.turn.hyper)
+        return {name: size for name, size in sizes.items() if name in self.variables}
+
+    def _schedule(self, variable: str) -> Callable[[int], float]:
+        """Factor of that variable's step size after t rounds."""
+        if variable in self.algorithm.assigned:
+            return schedule("constant", self.rounds)
+        return schedule(self.turn.hyper.schedule, self.rounds)
 
     def configure_optimizers(self) -> Any:
         """One optimizer and one schedule per server variable."""
         hyper = self.turn.hyper
-        factor = schedule(hyper, self.rounds)
-        optimizers = [
-            _optimizer(hyper if name == "w" else None, self.variables[name], size)
-            for name, size in self.algorithm.step_sizes(hyper).items()
-        ]
-        return optimizers, [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in optimizers]
+        optimizers = {
+            name: _optimizer(hyper if name == "w" else None, self.variables[name], size)
+            for name, size in self._sizes.items()
+        }
+        schedulers = [torch.optim.lr_scheduler.LambdaLR(o, self._schedule(name)) for name, o in optimizers.items()]
+        return list(optimizers.values()), schedulers
 
     def training_step(self, batch: int, batch_idx: int) -> None:
         """One outer iteration."""
-        optimizers = dict(zip(self.algorithm.step_sizes(self.turn.hyper), _listed(self.optimizers()), strict=True))
+        optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
+        factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
+        now = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
         for inner in range(1, self.algorithm.inner_steps(self.turn.hyper) + 1):
-            turn = dataclasses.replace(self.turn, round=self.round + 1, inner=inner, step_sizes=self.step_sizes)
+            turn = now.at(inner)
             step = self.algorithm.step(self.state, turn)
             for name, direction in step.directions.items():
                 self.variables[name].grad = direction
                 optimizers[name].step()
                 self._check_finite(name)
+                value = self.variables[name].data
                 project = self.algorithm.projections.get(name)
-                if project:
-                    self.variables[name].data.copy_(project(self.variables[name].data, self.turn.hyper))
+                value.copy_(turn.constrain(name, project(value, self.turn.hyper) if project else value))
             self.cost += step.cost
         for scheduler in _listed(self.lr_schedulers()):
             scheduler.step()
@@ -93,7 +113,7 @@ class FederatedBilevel(pl.LightningModule):
         used = ", ".join(f"{variable} {size:.3g}" for variable, size in self.step_sizes.items())
         raise NotFinite(
             f"round {self.round + 1}: the variable {name} is no longer finite; step sizes were {used}."
-            " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+            " Fix: lower the step sizes of the algorithm in params.yaml (eta_w or eta_y first)."
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -122,9 +142,9 @@ def _listed(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def schedule(options: ServerOptions, rounds: int) -> Callable[[int], float]:
+def schedule(kind: str, rounds: int) -> Callable[[int], float]:
     """Factor of all step sizes after t of T rounds: 1, or (1 + cos(pi t / T)) / 2."""
-    if options.schedule == "constant":
+    if kind == "constant":
         return lambda t: 1.0
     return lambda t: 0.5 * (1.0 + math.cos(math.pi * t / rounds))
 

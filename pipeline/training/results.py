@@ -17,5 +17,5 @@ def save_variables(path: Path, variables: dict[str, torch.Tensor]) -> None:
 
 
 def load_variables(path: Path) -> dict[str, torch.Tensor]:
-    """What `save_variables` wrote, by name: w, and x where weights are learned."""
+    """What `save_variables` wrote, by name: such as w, and x where weights are learned."""
     return torch.load(path, weights_only=True, map_location="cpu")["variables"]

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from pipeline import models
-from pipeline.data.catalog import CATALOG
+from pipeline.data.catalog import CATALOG, resolve
 from pipeline.data.datasets import RawDataset
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.params import Params
+from pipeline.params.pairs import family, upper_on_clients
 from pipeline.participation import fixed_count
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.data_cleaning import DataCleaning
+from pipeline.problems.fair import Fair
+from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
+from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
+from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
 from pipeline.problems.toy import Toy
 
 DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
@@ -46,25 +54,94 @@ def build_model(params: Params) -> models.FlatModel:
 
 def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ImageProblem:
     """The problem in use with all samples on the device; UserError for settings that do not fit the data."""
-    dtype = DTYPES[params.train.precision]
-    data = FederatedData.build(raw, partition, device, dtype)
+    data = FederatedData.build(raw, partition, device, DTYPES[params.train.precision])
     if params.algorithm == "oracle_weights" and not partition.clean.any():
         raise UserError(
             f"algorithm: oracle_weights shares the weight among clean clients, and partition.scheme:"
             f" {partition.scheme} has none here. Fix: another algorithm, or one clean client."
         )
-    size = params.federation.validation_batch_size
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
-    return ClientWeighting(
-        build_model(params),
-        data,
-        l2=params.problems.client_weighting.l2,
-        validation_batch=None if size == "all" else size,
-    )
+    params = resolve(params)
+    _require_upper_data(params, data)
+    return IMAGE_PROBLEMS[params.problem](params, build_model(params), data)
 
 
-def build_toy(params: Params) -> Toy:
+def build_toy(params: Params) -> Toy | GeneralWeighting:
     """The toy problem of the run's seed."""
     settings = params.problems.toy
-    return Toy.generate(settings.clients, params.seed, settings.noise)
+    toy = Toy.generate(settings.clients, params.seed, settings.noise)
+    return toy if family(params.algorithm) == "weighting" else GeneralWeighting(toy)
+
+
+# ----------------------------------------------------------------------------------- problem by problem
+
+
+def _client_weighting(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    l2 = params.problems.client_weighting.l2
+    problem = ClientWeighting(model, data, l2=l2, validation_batch=_server_batch(params))
+    return problem if family(params.algorithm) == "weighting" else GeneralImageWeighting(problem)
+
+
+def _hyper_representation(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    settings = params.problems.hyper_representation
+    require_head(model, data, params.model.name)
+    kind = LocalHyperRepresentation if settings.heads == "local" else HyperRepresentation
+    measured = None if settings.measured_samples == "all" else settings.measured_samples
+    return kind(model, data, _probabilities(params, data), settings.reg, settings.mu, measured)
+
+
+def _data_cleaning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    settings = params.problems.data_cleaning
+    scale = len(data.labels) ** 0.5 if isinstance(settings.scale, str) else settings.scale
+    p, batch = _probabilities(params, data), _server_batch(params)
+    sharded = settings.scores == "sharded"
+    return DataCleaning(model, data, p, settings.l2, scale, settings.validation, batch, sharded)
+
+
+def _loss_tuning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    settings = params.problems.loss_tuning
+    ratio = settings.class_weights
+    weights = inverse_counts(data) if isinstance(ratio, str) else geometric(data, ratio)
+    return LossTuning(model, data, _probabilities(params, data), settings.l2, class_weights=weights)
+
+
+def _fair(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    settings = params.problems.fair
+    return Fair(model, data, _probabilities(params, data), settings.l2, settings.q)
+
+
+IMAGE_PROBLEMS: dict[str, Callable[[Params, models.FlatModel, FederatedData], ImageProblem]] = {
+    "client_weighting": _client_weighting,
+    "hyper_representation": _hyper_representation,
+    "data_cleaning": _data_cleaning,
+    "loss_tuning": _loss_tuning,
+    "fair": _fair,
+}
+
+
+def _probabilities(params: Params, data: FederatedData) -> Tensor:
+    """p: 1/N, or in proportion to the clients' training samples, as federation.aggregation says; [N]."""
+    uniform = params.federation.aggregation == "uniform"
+    shares = torch.ones_like(data.sizes) if uniform else data.sizes
+    return (shares / shares.sum()).to(data.dtype)
+
+
+def _server_batch(params: Params) -> int | None:
+    """Size of the server's minibatch; None = its whole validation set."""
+    size = params.federation.validation_batch_size
+    return None if size == "all" else size
+
+
+def _require_upper_data(params: Params, data: FederatedData) -> None:
+    """UserError if the upper level lies on the clients and one of them holds nothing for it."""
+    part = params.partition
+    if not upper_on_clients(params.problem, params.problems.data_cleaning.validation, part.scheme):
+        return
+    empty = (data.own_validation.sizes == 0).nonzero()[:, 0].tolist()
+    if empty:
+        share, held = part.client_validation, int(data.sizes[empty[0]])
+        raise UserError(
+            f"problem: {params.problem} needs validation samples on every client, and client {empty[0]} ({held}"
+            f" samples) has none with partition.client_validation = {share}. Fix: a larger share, or fewer clients."
+        )

@@ -2,7 +2,7 @@
 
 | data.name | problem | measured at evaluations |
 |---|---|---|
-| images | `ClientWeighting` | validation_loss f_0(w), test_accuracy, and the problem's own measures |
+| images | by `problem` | validation_loss (the upper loss), test_accuracy, the problem's own measures |
 | toy | `Toy` | validation_loss f_0(w), upper_value f_0(w*(x)), stationarity (exact, by Newton's method) |
 """
 
@@ -20,6 +20,7 @@ from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
 from pipeline.params import Params
 from pipeline.problems.base import ImageProblem, Problem, Variables
+from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
 from pipeline.training.setup import build_problem, build_toy
@@ -52,19 +53,18 @@ def load_task(params: Params, raw: Path, partition: Path, device: torch.device) 
     """From the files that the earlier stages wrote. params: resolved."""
     if params.data.name == TOY:
         return toy_task(build_toy(params))
-    images, dealt = load(raw), Partition.load(partition)
+    images, dealt = load(raw).first(params.subset), Partition.load(partition)
     return image_task(build_problem(params, images, dealt, device), images.hash, dealt.hash)
 
 
 def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str = "") -> Task:
     """A problem on images."""
-    model, data = problem.model, problem.data
+    data = problem.data
 
     def measure(variables: Variables) -> dict[str, float]:
-        w = problem.network(variables)
         return {
-            "validation_loss": evaluation.validation_loss(model, data, w),
-            "test_accuracy": evaluation.accuracy(model, data, w, data.test_images, data.test_labels),
+            "validation_loss": evaluation.validation_loss(problem, variables),
+            "test_accuracy": evaluation.accuracy(problem, variables, data.test_images, data.test_labels),
         } | problem.measure(variables)
 
     digits = 9 if data.dtype == torch.float32 else 17
@@ -72,8 +72,10 @@ def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str =
     return Task(problem, data.kinds, measures, measure, digits, data.device, data_hash, partition_hash)
 
 
-def toy_task(toy: Toy) -> Task:
+def toy_task(problem: Toy | GeneralWeighting) -> Task:
     """The toy laboratory, always in float64 on the CPU."""
     measures = ("validation_loss", "upper_value", "stationarity")
+    toy = problem if isinstance(problem, Toy) else problem.problem
+    assert isinstance(toy, Toy)
     name = f"toy-{toy.clients}-{toy.hash[:16]}"
-    return Task(toy, ["clean"] * toy.clients, measures, toy.measure, 17, toy.A.device, name, name)
+    return Task(problem, ["clean"] * toy.clients, measures, problem.measure, 17, toy.A.device, name, name)

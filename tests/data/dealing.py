@@ -14,6 +14,8 @@ SECTIONS = {
     "duplicates": partitions.Duplicates(groups=GROUPS),
     "dirichlet": partitions.Dirichlet(concentration=1.0),
     "mixed": partitions.Mixed(groups=GROUPS, bad_samples=100),
+    "cleaning": partitions.Cleaning(clients=5, samples=100, validation_samples=20),
+    "longtail": partitions.Longtail(imbalance=0.1),
 }
 
 

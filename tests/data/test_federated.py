@@ -53,7 +53,7 @@ def test_a_shuffled_client_s_pixels_are_in_one_other_order(raw):
     images = np.random.default_rng(0).integers(0, 256, (200, 3, 5, 6)).astype(np.uint8)
     raw = RawDataset("digits", 4, images, labels, images[:40], labels[:40])
     mixed = partitions.Mixed([[0, 1], [2], [3]], bad_samples=20, small_samples=3)
-    settings = Settings("mixed", validation_per_label=3, selection_per_label=2, mixed=mixed)
+    settings = Settings("mixed", validation_per_label=3, selection_per_label=2, client_validation=0.0, mixed=mixed)
     partition = make_partition(labels, "digits", 4, settings, 0)
     data = FederatedData.build(raw, partition, CPU, torch.float64)
     shuffled = partition.kinds.index("shuffled")

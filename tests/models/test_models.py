@@ -345,3 +345,19 @@ def test_trying_a_model_leaves_the_global_generator_alone(project: Path) -> None
         build("own_models.dropout", *GREY, 10)
     build("lenet5", *GREY, 10)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp3", "cnn"])
+def test_normalised_pixels(name):
+    """The same network of (x - mean) / std, with as many parameters, in the same order."""
+    plain, normalised = (build(name, 1, 28, 10, options) for options in ({}, {"normalise": [0.1307, 0.3081]}))
+    assert (plain.sizes, plain.head) == (normalised.sizes, normalised.head)
+    w, X = plain.initial(0), torch.rand(3, 1, 28, 28)
+    assert torch.equal(w, normalised.initial(0))
+    torch.testing.assert_close(normalised.apply(w, X), plain.apply(w, (X - 0.1307) / 0.3081))
+
+
+@pytest.mark.parametrize("normalise", [[0.5], [0.5, 0.0], ["a", 1.0]])
+def test_a_normalisation_that_is_none_is_refused(normalise):
+    with pytest.raises(UserError, match=r"model\.options.*normalise must be \[mean, std\] with std > 0"):
+        build("mlp", 1, 28, 10, {"normalise": normalise})

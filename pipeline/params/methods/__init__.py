@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from pipeline.params.methods.bilevel import (
+    AggItd,
+    FedBio,
+    FedBioAcc,
+    FedBioAccLocal,
+    FedBioLocal,
+    FedNestGeneral,
+    LFedNest,
+    ShroFbo,
+    SimFbo,
+)
 from pipeline.params.methods.client_weighting import (
     Afl,
     Average,
@@ -32,6 +43,15 @@ class Algorithms(Section):
     average: Average = section(Average, "baseline: fixed equal weights")
     oracle_weights: OracleWeights = section(OracleWeights, "baseline: fixed weights that know who is clean")
     exact_gradient: ExactGradient = section(ExactGradient, "reference for the toy problem: dense inverse Hessian")
+    simfbo: SimFbo = section(SimFbo, "general: one loop, one exchange a round")
+    shrofbo: ShroFbo = section(ShroFbo, "general: SimFBO that forgives unequal local steps")
+    fednest_general: FedNestGeneral = section(FedNestGeneral, "general: FedNest beyond client weighting")
+    lfednest: LFedNest = section(LFedNest, "general: every client's own hypergradient steps, averaged")
+    aggitd: AggItd = section(AggItd, "general: the series rides on the lower level's exchanges")
+    fedbio: FedBio = section(FedBio, "general: local steps on all variables, then averaging")
+    fedbioacc: FedBioAcc = section(FedBioAcc, "general: the same with recursive momentum")
+    fedbio_local: FedBioLocal = section(FedBioLocal, "local lower levels: local steps, x averaged")
+    fedbioacc_local: FedBioAccLocal = section(FedBioAccLocal, "local lower levels: the same with recursive momentum")
 
 
 METHODS = tuple(field.name for field in fields(Algorithms))
@@ -39,14 +59,23 @@ METHODS = tuple(field.name for field in fields(Algorithms))
 __all__ = [
     "METHODS",
     "Afl",
+    "AggItd",
     "Algorithms",
     "Average",
     "ExactGradient",
+    "FedBio",
+    "FedBioAcc",
+    "FedBioAccLocal",
+    "FedBioLocal",
     "FedNest",
+    "FedNestGeneral",
+    "LFedNest",
     "OracleWeights",
     "PrimalDual",
     "Rfho",
     "ServerOptions",
+    "ShroFbo",
+    "SimFbo",
     "Sustain",
     "ValidationOnly",
 ]

@@ -1,0 +1,73 @@
+"""FedBiO: local steps on the upper variable, the lower variable and the adjoint, then averaging.
+
+Source: "Federated Bilevel Optimization" (FedBiO, FedBiOAcc), Algorithm 1; FedBiO specification, section 2.1.
+
+| paper | here | shape |
+|---|---|---|
+| x, y, u | server variables "x", "y", "v"; `at` holds the clients' | [d_x], [d_y], [d_y]; rows |
+| nu, omega, q | `d.x`, `d.y`, `d.v` (`pipeline.algorithms.bilevel.directions`) | rows |
+| eta, gamma, tau | `hyper.eta_x`, `hyper.eta_y`, `hyper.eta_v` | scalars |
+| I | `hyper.local_steps` | |
+
+One outer iteration here is one communication round, I iterations t of the paper, so the server's variables always are
+averages (and T = I * train.rounds):
+
+    I times, every client    x <- x - eta nu ;  y <- y - gamma omega ;  u <- u - tau q      all at the old (x, y, u)
+    server                   (x, y, u) = average
+
+With I = 1 it is the centralised single-loop method on (F, G); with more, clients that differ drift, proportionally to
+the steps and to I - 1. It is SimFBO with equal client and server steps, I local steps and no ball.
+
+The paper treats full participation. Since all clients hold the averages after a round, and nothing else, an absent
+client misses nothing that the next message does not bring: the active ones average among themselves, with (N/n) p_i.
+
+Per active client and round: one exchange; d_x + 2 d_y numbers each way; 3 gradients and 2 products per iteration.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.bilevel.directions import Point, directions, draw, work
+from pipeline.algorithms.bilevel.turn import BilevelTurn, start
+from pipeline.params import FedBio
+
+
+def init(turn: BilevelTurn) -> State:
+    """x and y as the problem starts them, u = 0."""
+    x, y = start(turn, "fedbio")
+    return State({"x": x, "y": y, "v": torch.zeros_like(y)})
+
+
+def step(state: State, turn: BilevelTurn) -> Step:
+    """One communication round."""
+    hyper, problem = turn.hyper, turn.problem
+    server = Point(*(state.variables[name] for name in "xyv"))
+    sizes = [turn.schedule * size for size in (hyper.eta_x, hyper.eta_y, hyper.eta_v)]
+    clients = turn.active()
+    n, upper = len(clients), turn.upper_level(server.x, server.y)
+    at = server.rows(n)
+    for t in range(hyper.local_steps):
+        d = directions(turn, at, draw(turn, clients, t), upper)
+        at = Point(*(u - size * du for u, size, du in zip(at, sizes, d, strict=True)))
+    new = server.mean_change(at, turn.weights(clients))
+
+    floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
+    frozen = n * problem.lower_dimension if turn.server_upper and hyper.local_steps > 1 else 0
+    cost = Cost(1, floats_up=floats, floats_down=floats + frozen) + work(turn, n * hyper.local_steps)
+    return Step({name: u - u_new for name, u, u_new in zip("xyv", server, new, strict=True)}, cost)
+
+
+FEDBIO = Algorithm(
+    turn=BilevelTurn,
+    init=init,
+    step=step,
+    inner_steps=lambda hyper: 1,
+    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0, "v": 1.0},
+    projections={},
+    assigned=frozenset({"x", "y", "v"}),
+    reports={"adjoint_norm": lambda variables: torch.linalg.vector_norm(variables["v"])},
+)
+
+__all__ = ["FEDBIO", "FedBio"]

@@ -1,0 +1,121 @@
+"""FedBiOAcc: FedBiO with recursive momentum (STORM) on all three directions.
+
+Source: "Federated Bilevel Optimization" (FedBiO, FedBiOAcc), Algorithm 2; FedBiO specification, section 2.2.
+
+| paper | here | shape |
+|---|---|---|
+| z = (x, y, u) | server variables "x", "y", "v"; `at` holds the clients' | [d_x], [d_y], [d_y]; rows |
+| nu, omega, q | memory "nu", "omega", "q"; `momenta` holds the clients' | as z |
+| eta, gamma, tau; alpha_t | `hyper.eta_x`, `hyper.eta_y`, `hyper.eta_v`; `storm.alpha` | scalars |
+| c_nu, c_omega, c_u | `hyper.storm_x`, `hyper.storm_y`, `hyper.storm_v` | scalars |
+| I; b_1 | `hyper.local_steps`; `hyper.initial_batch_size` | |
+
+One outer iteration here is one communication round, I iterations t of the paper. At t = 1 every client computes its
+momenta on a first minibatch. For t = (r - 1) I + 1 .. r I, with G = (dx, dy, dv) of
+`pipeline.algorithms.bilevel.directions`:
+
+    z_(t+1) = z_t - (eta, gamma, tau) alpha_t momenta ;   its average when t = r I                     first exchange
+    one draw B:   momenta <- G(z_(t+1); B) + (1 - c alpha_t^2) (momenta - G(z_t; B)) ;
+                  their average when t = r I                                                          second exchange
+
+z_t is the client's own iterate before averaging, z_(t+1) the one after it. Momenta are taken at the average, so they
+cannot ride with the variables. The very first momenta stay local as the listing has it, unless
+`average_initial_momentum`. alpha follows `schedule` too.
+
+Partial participation (the paper treats full participation only): after a round variables and momenta are averages which
+the server keeps, so a client that was absent misses nothing that the first message does not bring.
+
+Per active client and round: two exchanges; 2 (d_x + 2 d_y) numbers each way, and d_x + 2 d_y more down where clients
+come and go and the averages must be sent afresh; twice FedBiO's work, and one evaluation more in the first round.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.bilevel import storm
+from pipeline.algorithms.bilevel.directions import Point, directions, draw, work
+from pipeline.algorithms.bilevel.turn import BilevelTurn, start
+from pipeline.params import FedBioAcc
+
+MOMENTA = ("nu", "omega", "q")
+
+
+def init(turn: BilevelTurn) -> State:
+    """x and y as the problem starts them, u = 0; momenta are computed in the first round."""
+    storm.require_weights("fedbioacc", turn.hyper, ("storm_x", "storm_y", "storm_v"))
+    x, y = start(turn, "fedbioacc")
+    momenta = (torch.zeros_like(u) for u in (x, y, y))
+    return State({"x": x, "y": y, "v": torch.zeros_like(y)}, dict(zip(MOMENTA, momenta, strict=True)))
+
+
+def step(state: State, turn: BilevelTurn) -> Step:
+    """One communication round."""
+    hyper, problem, period = turn.hyper, turn.problem, turn.hyper.local_steps
+    server = Point(*(state.variables[name] for name in "xyv"))
+    kept = Point(*(state.memory[name] for name in MOMENTA))
+    clients = turn.active()
+    n, p = len(clients), turn.weights(clients)
+    upper = turn.upper_level(server.x, server.y)
+    at = server.rows(n)
+    first = turn.round == 1
+    momenta = _initial_momenta(turn, at, clients) if first else kept.rows(n)
+    new = server
+    for i in range(1, period + 1):
+        alpha = turn.schedule * storm.alpha(hyper, (turn.round - 1) * period + i)
+        sizes = (hyper.eta_x, hyper.eta_y, hyper.eta_v)
+        ahead = Point(*(u - size * alpha * m for u, size, m in zip(at, sizes, momenta, strict=True)))
+        upper_ahead = upper
+        if i == period:
+            new = server.mean_change(ahead, p)
+            new = new._replace(x=turn.constrain("x", new.x))
+            ahead = new.rows(n)
+            # One minibatch at both points also where the server holds f.
+            upper = turn.upper_level(server.x, server.y, period)
+            upper_ahead = turn.upper_level(new.x, new.y, period)
+        B = draw(turn, clients, i)
+        fresh, old = directions(turn, ahead, B, upper_ahead), directions(turn, at, B, upper)
+        shares = (c * alpha**2 for c in (hyper.storm_x, hyper.storm_y, hyper.storm_v))
+        momenta = Point(*(g + (1 - a) * (m - o) for g, a, m, o in zip(fresh, shares, momenta, old, strict=True)))
+        at = ahead
+    for memory, averaged in zip(kept, kept.mean_change(momenta, p), strict=True):
+        memory.copy_(averaged)
+
+    floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
+    averaged_first = 1 if first and hyper.average_initial_momentum else 0
+    afresh = 1 if turn.federation.participation < 1 and not first else 0
+    frozen = n * problem.lower_dimension if turn.server_upper and period > 1 else 0
+    cost = Cost(
+        2 + averaged_first,
+        floats_up=floats * (2 + averaged_first),
+        floats_down=floats * (2 + averaged_first + afresh) + frozen,
+    )
+    evaluations = n * (2 * period + (1 if first else 0))
+    moves = {name: u - u_new for name, u, u_new in zip("xyv", server, new, strict=True)}
+    return Step(moves, cost + work(turn, evaluations))
+
+
+def _initial_momenta(turn: BilevelTurn, at: Point, clients: torch.Tensor) -> Point:
+    """(nu_1, omega_1, q_1) of every client on a first minibatch."""
+    hyper, size = turn.hyper, turn.hyper.initial_batch_size
+    first = draw(turn, clients, 0, size=None if size == "auto" else size)
+    found = directions(turn, at, first, turn.upper_level(at.x[0], at.y[0], 0))
+    if not hyper.average_initial_momentum:
+        return found
+    p = turn.weights(clients).to(at.y)
+    return Point(*(p @ G for G in found)).rows(len(clients))
+
+
+FEDBIOACC = Algorithm(
+    turn=BilevelTurn,
+    init=init,
+    step=step,
+    inner_steps=lambda hyper: 1,
+    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0, "v": 1.0},
+    projections={},
+    assigned=frozenset({"x", "y", "v"}),
+    reports={"adjoint_norm": lambda variables: torch.linalg.vector_norm(variables["v"])},
+)
+
+__all__ = ["FEDBIOACC", "FedBioAcc"]

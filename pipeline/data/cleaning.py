@@ -1,0 +1,77 @@
+"""The data-cleaning protocol (section 4.1 of the FedBiO specification): wrong labels, and clean validation parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.data.shares import Draw, Share, at_most
+from pipeline.errors import not_allowed
+from pipeline.params.partitions import Cleaning
+
+KEY = "partition.cleaning"
+
+
+def cleaning(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Cleaning, draw: Draw) -> list[Share]:
+    """Disjoint clients with equally many samples each.
+
+    round(rate n) of a client's n training labels are replaced by one of ALL labels, uniformly: with C classes a share
+    of about rate / C of them is right again by chance. Its validation labels are true: of samples at random, or all of
+    one class, that of the client's number modulo C.
+    """
+    n, v, clients = settings.samples, settings.validation_samples, settings.clients
+    if isinstance(n, str) or isinstance(v, str):
+        raise ValueError("sizes are still auto: resolve the settings first")
+    held = clients * (n + v)
+    if held > len(indices):
+        each = len(indices) // clients - v
+        raise not_allowed(
+            f"{KEY}.samples",
+            n,
+            f"{at_most(each)}, since {clients} clients with {v} validation samples each share {len(indices)} samples",
+            f"lower it, or {KEY}.clients or {KEY}.validation_samples",
+        )
+    validation = _validation(labels, classes, settings, v, draw)
+    rest = np.setdiff1d(np.arange(len(indices)), np.concatenate(validation))
+    training = np.split(draw("cleaning").permutation(rest)[: clients * n], clients)
+    return [
+        _share(indices, labels, classes, train, own, settings.rate, draw("label-noise", client))
+        for client, (train, own) in enumerate(zip(training, validation, strict=True))
+    ]
+
+
+def _validation(labels: np.ndarray, classes: int, settings: Cleaning, v: int, draw: Draw) -> list[np.ndarray]:
+    """Positions of each client's validation samples, [v] each."""
+    if settings.validation_labels == "iid":
+        return np.split(draw("cleaning-validation").permutation(len(labels))[: settings.clients * v], settings.clients)
+    found = []
+    for client in range(settings.clients):
+        c = client % classes
+        of_class = draw("cleaning-validation", c).permutation(np.flatnonzero(labels == c))
+        before = client // classes * v  # earlier clients of the same class
+        if before + v > len(of_class):
+            raise not_allowed(
+                f"{KEY}.validation_samples",
+                v,
+                f"{at_most(len(of_class) // (client // classes + 1))} (class {c} has {len(of_class)} samples)",
+                f"lower it, or {KEY}.validation_labels: iid",
+            )
+        found.append(of_class[before : before + v])
+    return found
+
+
+def _share(
+    indices: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    train: np.ndarray,
+    own: np.ndarray,
+    rate: float,
+    generator: np.random.Generator,
+) -> Share:
+    at = np.concatenate([train, own])
+    held = labels[at]
+    replaced = generator.choice(len(train), round(rate * len(train)), replace=False)
+    held[replaced] = generator.integers(0, classes, len(replaced))
+    kind = "flipped" if rate else "clean"
+    in_validation = np.arange(len(at)) >= len(train)
+    return Share(indices[at], held, kind, np.unique(labels[at]).tolist(), validation=in_validation)

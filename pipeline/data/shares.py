@@ -1,0 +1,36 @@
+"""What a partition scheme hands to one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Draw = Callable[..., np.random.Generator]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one client holds. indices, labels: [n] int64. client_labels: labels it nominally holds, ascending.
+
+    copy_of: the client this is an exact copy of: both are cut alike into training and validation parts.
+    validation: [n] bool, the client's own validation part, where the scheme itself decides it.
+    """
+
+    indices: np.ndarray
+    labels: np.ndarray
+    kind: str
+    client_labels: list[int]
+    copy_of: int | None = None
+    validation: np.ndarray | None = None
+
+
+def clean_share(indices: np.ndarray, labels: np.ndarray) -> Share:
+    """All labels true."""
+    return Share(indices, labels, "clean", np.unique(labels).tolist())
+
+
+def at_most(bound: int) -> str:
+    """In a complaint."""
+    return f"at most {bound}"

@@ -1,0 +1,111 @@
+"""Data cleaning: a score for every training sample, so that wrong labels count for little.
+
+Section 4.1 of the FedBiO specification:
+
+    min_x (1/M) sum_m f_m(y*(x)),   y*(x) = argmin_y (1/M) sum_m g_m(x, y)
+    g_m(x, y) = (1/n_m) sum_{s in client m's training part} sigmoid(c x_s) CE_s(y)  +  l2/2 ||y||^2
+    f_m(y)    = mean cross-entropy on clean validation samples, client m's own or the server's
+
+| symbol | here | shape |
+|---|---|---|
+| x (lambda there) | one score per sample, in the order of the clients' training parts; 0 at the start | [S] |
+| y | the network | [d] |
+| sigmoid(c x_s) | a sample's weight | (0, 1) |
+| c | `scale`; 1 in the specification | > 0 |
+
+Client m's gradient by x is zero outside its own block; in the hypergradient, sample s of it has the component
+-(p_m / n_m) c sigmoid'(c x_s) <grad CE_s(y), v>. A minibatch keeps the scaling (sum over the batch / batch size), so
+that the mean is right. With c = 1 the steps of x must be large, about S times those of y. A step eta with scale c is a
+step c^2 eta of the scores c x: c = sqrt(S) lets every method keep the steps that suit other problems.
+
+Nobody but client m needs the block of m, and nobody else's samples move it: the average of the clients' copies is, on
+this block, a share p_m of m's own change, which m can take by itself. So the scores need not travel. `sharded` counts
+no number for them, and changes nothing else; the specification's sharded form, whose LOCAL steps are p_m times as long
+too, is the same with one local step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.problems.base import Variables
+from pipeline.problems.images import ImageBilevel, Minibatch
+
+
+@dataclass(frozen=True)
+class DataCleaning(ImageBilevel):
+    """validation: "clients" (their own validation parts) or "server" (its validation set, the same for all).
+    server_batch: size of the server's minibatch, None = the whole validation set."""
+
+    l2: float = 0.001
+    scale: float = 1.0
+    validation: str = "clients"
+    server_batch: int | None = None
+    sharded: bool = False
+
+    @property
+    def server_upper(self) -> bool:
+        return self.validation == "server"
+
+    @property
+    def upper_dimension(self) -> int:
+        return len(self.data.labels)
+
+    @property
+    def upper_floats(self) -> int:
+        """Numbers of x that a client exchanges with the server."""
+        return 0 if self.sharded else self.upper_dimension
+
+    def initial_upper(self, seed: int) -> Tensor:
+        return torch.zeros(self.upper_dimension, dtype=self.data.dtype, device=self.data.device)
+
+    def draw_upper(self, stream: int, clients: Tensor, size: int) -> Minibatch:
+        """The server's minibatch is the same for all clients, and of its own size."""
+        if self.server_upper:
+            return self.draw_server(stream, clients, self.server_batch)
+        return super().draw_upper(stream, clients, size)
+
+    def draw_lower(self, stream: int, clients: Tensor, size: int) -> Minibatch:
+        """Images, labels, and each sample's position in x [n, B]."""
+        positions, (X, y) = self.draw(self.data.training, stream, clients, size)
+        return X, y, self.data.starts[clients.to(positions.device)][:, None] + positions
+
+    def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
+        weights = torch.sigmoid(self.scale * X.gather(1, batch[2]))
+        return (weights * self.cross_entropies(Y, batch)).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
+
+    def client_losses(self, variables: Variables) -> Tensor:
+        return self.server_losses(variables) if self.server_upper else super().client_losses(variables)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ("sample_auc", "sample_f1", "correct_sample_weight", "wrong_sample_weight")
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        """How well the samples' weights tell wrong labels from right ones: the chance that a right one weighs more
+        (ties count half), F1 of "weight below 0.5 = wrong", and the mean weights. Figures that need both are missing
+        where all labels are right, or all wrong."""
+        weight, wrong = torch.sigmoid(self.scale * variables["x"].double()), self.data.wrong
+        found = {}
+        if not wrong.all():
+            found["correct_sample_weight"] = float(weight[~wrong].mean())
+        if wrong.any():
+            found["wrong_sample_weight"] = float(weight[wrong].mean())
+        if len(found) == 2:
+            suspected = weight < 0.5
+            hits = int((suspected & wrong).sum())
+            found["sample_f1"] = 2 * hits / (int(suspected.sum()) + int(wrong.sum()))
+            found["sample_auc"] = _chance(variables["x"], wrong)
+        return found
+
+
+def _chance(scores: Tensor, wrong: Tensor) -> float:
+    """That a right sample has the larger score, ties half; not by weights, which are rounded together near 0 and 1."""
+    _, level = scores.unique(return_inverse=True)
+    levels = int(level.max()) + 1
+    right, bad = (level[mask].bincount(minlength=levels).double() for mask in (~wrong, wrong))
+    below = bad.cumsum(0) - bad
+    return float(right @ (below + bad / 2) / (right.sum() * bad.sum()))

@@ -1,0 +1,93 @@
+"""Fair learning: the clients' weights below follow what happens to the worst of them above.
+
+Section 4.3 of the FedBiO specification:
+
+    min_x sum_m p_m f_m(y*(x)),   y*(x) = argmin_y sum_m p_m g_m(x, y)
+    g_m(x, y) = M pi_m(x) l_m^train(y) + l2/2 ||y||^2,    pi(x) = softmax(x)
+    f_m(y)    = l_m^val(y)^(q + 1) / (q + 1)
+
+| symbol | here | shape |
+|---|---|---|
+| x | scores of the clients, 0 at the start | [M] |
+| pi (p there) | `client_weights`, what is learned; client m's g needs its own entry alone | [M] |
+| y | the network | [d] |
+| l_m | mean cross-entropy of client m | scalar |
+| q | 0: the mean loss; the larger, the more the worst client counts | >= 0 |
+
+The power of a minibatch's mean is not unbiased for q > 0 (it is a little too large). The hypergradient sums to 0 over
+x.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.problems.base import Variables
+from pipeline.problems.images import ImageBilevel, Minibatch
+
+WORST = 0.1
+"""Share of the clients whose mean accuracy is reported as that of the worst."""
+
+
+@dataclass(frozen=True)
+class Fair(ImageBilevel):
+    l2: float = 0.0
+    q: float = 1.0
+
+    @property
+    def upper_dimension(self) -> int:
+        return self.clients
+
+    def client_weights(self, variables: Variables) -> Tensor | None:
+        return torch.softmax(variables["x"], dim=0)
+
+    def initial_upper(self, seed: int) -> Tensor:
+        return torch.zeros(self.clients, dtype=self.data.dtype, device=self.data.device)
+
+    def draw_lower(self, stream: int, clients: Tensor, size: int) -> Minibatch:
+        """Images, labels, and whose they are [n]."""
+        _, (X, y) = self.draw(self.data.training, stream, clients, size)
+        return X, y, clients.to(self.data.device)
+
+    def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
+        weights = self.clients * torch.softmax(X, dim=1).gather(1, batch[2][:, None])[:, 0]
+        return weights * self.cross_entropies(Y, batch).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
+
+    def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
+        return self._powered(super().upper_losses(X, Y, batch))
+
+    def client_losses(self, variables: Variables) -> Tensor:
+        return self._powered(super().client_losses(variables))
+
+    def _powered(self, losses: Tensor) -> Tensor:
+        return losses ** (self.q + 1) / (self.q + 1)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ("client_accuracy", "worst_client_accuracy", "client_accuracy_variance")
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        """Over the clients: mean, mean of the worst tenth, and variance of the accuracy each can expect, which is the
+        test accuracy per class, weighted by the client's own shares of the classes."""
+        accuracies = self.expected_accuracies(variables)
+        worst = accuracies.sort().values[: max(1, math.ceil(WORST * self.clients - 1e-9))]
+        return {
+            "client_accuracy": float(accuracies.mean()),
+            "worst_client_accuracy": float(worst.mean()),
+            "client_accuracy_variance": float(accuracies.var(correction=0)),
+        }
+
+    def expected_accuracies(self, variables: Variables) -> Tensor:
+        """sum_c (share of class c in client i's training part) x (share of the test samples of c that are right),
+        [N]."""
+        data = self.data
+        hit = torch.cat([s.argmax(1) == y for s, y in self.on_test(variables)]).double()
+        per_class = hit.new_zeros(data.classes).index_add_(0, data.test_labels, hit)
+        per_class = per_class / data.test_labels.bincount(minlength=data.classes).clamp_min(1)
+        flat = data.training.owners * data.classes + data.labels
+        counts = flat.bincount(minlength=self.clients * data.classes).view(self.clients, data.classes).double()
+        return counts @ per_class / counts.sum(dim=1)

@@ -1,0 +1,57 @@
+"""The training loop without Lightning, optimizers or schedules, for methods of this family."""
+
+import dataclasses
+
+import torch
+
+from pipeline.algorithms import ALGORITHMS, Cost, Federation, State
+from pipeline.algorithms.bilevel.turn import BilevelTurn
+from pipeline.oracles.bilevel import BilevelOracle
+
+LARGE = 1e9  # a ball radius that never binds
+
+
+def make_turn(hyper, problem, participation=1.0, oracle=BilevelOracle, seed=0, sampling="fixed", **more) -> BilevelTurn:
+    return BilevelTurn(oracle(problem), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
+
+
+def from_point(problem, x, y=None, v=None):
+    """A start for `run`: the given server variables."""
+    tensor = lambda u: torch.as_tensor(u, dtype=torch.float64).clone()  # noqa: E731
+    return {name: tensor(u) for name, u in {"x": x, "y": y, "v": v}.items() if u is not None}
+
+
+def run(name, turn, rounds, start=None, frozen=(), each=lambda state: None) -> State:
+    """`rounds` outer iterations with constant plain steps. start: server variables other than the method's own start;
+    those in `frozen` stay as they are."""
+    algorithm = ALGORITHMS[name]
+    state = algorithm.init(turn)
+    state.variables.update(start or {})
+    for t in range(1, rounds + 1):
+        one_round(algorithm, state, dataclasses.replace(turn, round=t), frozen)
+        each(state)
+    return state
+
+
+def one_round(algorithm, state, turn, frozen=()) -> Cost:
+    """Moves the state's variables; returns what the round cost."""
+    sizes, total = algorithm.step_sizes(turn.hyper), Cost()
+    for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
+        now = dataclasses.replace(turn, inner=k, step_sizes=sizes)
+        step = algorithm.step(state, now)
+        for variable, direction in step.directions.items():
+            if variable in frozen:
+                continue
+            value = state.variables[variable] - sizes[variable] * direction
+            project = algorithm.projections.get(variable)
+            state.variables[variable] = now.constrain(variable, project(value, turn.hyper) if project else value)
+        total += step.cost
+    return total
+
+
+def close(got, expected, **tolerances):
+    """assert_close with room for rounding only, unless told otherwise."""
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(
+        got.double().squeeze(), expected.squeeze(), **({"rtol": 1e-12, "atol": 1e-12} | tolerances)
+    )

@@ -1,0 +1,437 @@
+"""What must hold for every method of general bilevel learning alike, on quadratics in float64. One without settings
+here fails."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from pipeline.algorithms import ALGORITHMS, Cost
+from pipeline.algorithms.bilevel.turn import BilevelTurn
+from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
+from pipeline.params import (
+    AggItd,
+    FedBio,
+    FedBioAcc,
+    FedBioAccLocal,
+    FedBioLocal,
+    FedNestGeneral,
+    LFedNest,
+    Params,
+    ShroFbo,
+    SimFbo,
+    Train,
+)
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.run import train
+from pipeline.training.tasks import Task
+from tests.core.bilevel.helpers import LARGE, close, make_turn, one_round, run
+from tests.core.bilevel.quadratic import random
+
+UNEQUAL = {"local_steps": [1, 3, 2, 1, 2]}
+BOTH = {**UNEQUAL, "upper_local_steps": [2, 1, 1, 3, 1]}
+VARIANTS = {
+    "simfbo": ("simfbo", SimFbo(**UNEQUAL)),
+    "simfbo shared batch": ("simfbo", SimFbo(shared_batch=True)),
+    "shrofbo": ("shrofbo", ShroFbo(**UNEQUAL, local_coefficients="proximal")),
+    "shrofbo random": ("shrofbo", ShroFbo(local_steps="random", local_steps_max=3, local_steps_drawn="every_round")),
+    "fednest_general": ("fednest_general", FedNestGeneral(**BOTH, lower_rounds=2)),
+    "fednest_general randomised": ("fednest_general", FedNestGeneral(local_steps=2, series="randomised")),
+    "fednest_general code": ("fednest_general", FedNestGeneral(local_steps=2, mode="code_global_batch")),
+    "fednest_general plain": ("fednest_general", FedNestGeneral(**BOTH, correction="none", client_sets="one")),
+    "lfednest": ("lfednest", LFedNest(**BOTH)),
+    "lfednest corrected": ("lfednest", LFedNest(**BOTH, correction="svrg")),
+    "lfednest local": ("lfednest", LFedNest(**BOTH)),
+    "aggitd": ("aggitd", AggItd(**BOTH, series_terms=3)),
+    "aggitd deterministic": ("aggitd", AggItd(**BOTH, series_terms=3, series="deterministic")),
+    "fedbio": ("fedbio", FedBio(local_steps=3)),
+    "fedbio shared batch": ("fedbio", FedBio(local_steps=2, shared_batch=True)),
+    "fedbioacc": ("fedbioacc", FedBioAcc(local_steps=3)),
+    "fedbioacc averaged": ("fedbioacc", FedBioAcc(local_steps=2, average_initial_momentum=True, initial_batch_size=3)),
+    "fedbio_local": ("fedbio_local", FedBioLocal(local_steps=2, series_terms=3)),
+    "fedbioacc_local": ("fedbioacc_local", FedBioAccLocal(local_steps=2, series_terms=3)),
+}
+LOCAL = ("lfednest local", "fedbio_local", "fedbioacc_local")
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def made(variant, **more):
+    """(name, settings, problem) of five clients."""
+    name, hyper = VARIANTS[variant]
+    return name, hyper, random(clients=5, local_lower=variant in LOCAL, **more)
+
+
+def test_no_method_is_left_out():
+    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is BilevelTurn}
+    assert {name for name, _ in VARIANTS.values()} == family == {name for name, *_ in TABLE} == set(FIXED)
+
+
+# ------------------------------------------------------------------------------------------------------- fixed points
+
+FLAT = {"alpha_scale": 1e6, "alpha_offset": 1e18}
+NEST = {"eta_x": 0.3, "eta_y": 0.4, "eta_h": 0.5, "series_terms": 22}
+FIXED = {  # settings and outer iterations; unequal local steps where the specification says that they do no harm
+    "simfbo": (SimFbo(gamma_x=0.15, gamma_y=0.4, gamma_v=0.4, adjoint_radius=LARGE), 130),
+    "shrofbo": (
+        ShroFbo(**UNEQUAL, gamma_x=0.08, gamma_y=0.2, gamma_v=0.2, eta_x=0, eta_y=0, eta_v=0, adjoint_radius=LARGE),
+        130,
+    ),
+    "fednest_general": (FedNestGeneral(**BOTH, **NEST, lower_rounds=3), 20),
+    "aggitd": (AggItd(**BOTH, **NEST, series="deterministic"), 15),
+    "lfednest": (LFedNest(**(NEST | {"local_steps": 10})), 40),  # local lower levels
+    "fedbio": (FedBio(eta_x=0.15, eta_y=0.4, eta_v=0.4, local_steps=1), 130),
+    "fedbioacc": (FedBioAcc(eta_x=0.15, eta_y=0.4, eta_v=0.4, local_steps=1, **FLAT), 130),
+    "fedbio_local": (FedBioLocal(eta_x=0.2, eta_y=0.5, eta_h=0.5, series_terms=22, local_steps=1), 60),
+    "fedbioacc_local": (FedBioAccLocal(eta_x=0.2, eta_y=0.5, eta_h=0.5, series_terms=22, local_steps=1, **FLAT), 60),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_methods_end_at_the_stationary_point(name):
+    """Deterministic, different p: where the closed-form hypergradient is 0, with y = y*(x) and v = v*(x)."""
+    hyper, rounds = FIXED[name]
+    local = name in LOCAL or name == "lfednest"
+    problem = random(clients=5, local_lower=local)
+    state = run(name, make_turn(hyper, problem), rounds)
+    x, *rest = problem.local_stationary() if local else problem.stationary()
+    close(state.variables["x"], x, atol=1e-5)
+    close(state.memory["Y"] if local else state.variables["y"], rest[0], atol=1e-5)
+    if "v" in state.variables:
+        close(state.variables["v"], rest[1], atol=1e-5)
+    assert x.norm() > 0.1
+
+
+# ---------------------------------------------------------------------------------------- one mathematics, two backends
+
+
+@every_variant
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+def test_loop_and_fused_give_the_same_run(variant, participation):
+    name, hyper, problem = made(variant, noise=0.3)
+    a, b = (run(name, make_turn(hyper, problem, participation, o), 3) for o in (BilevelOracle, LoopBilevelOracle))
+    for kept in ("variables", "memory"):
+        for key, value in getattr(a, kept).items():
+            close(getattr(b, kept)[key], value, rtol=1e-9, atol=1e-10)
+
+
+@every_variant
+def test_equal_seeds_give_equal_bits_and_others_do_not(variant):
+    name, hyper, problem = made(variant, noise=0.3)
+    a, b, c = (run(name, make_turn(hyper, problem, 0.4, seed=s), 3).variables for s in (0, 0, 1))
+    assert all(torch.equal(a[variable], b[variable]) for variable in a)
+    assert not torch.equal(a["x"], c["x"])
+
+
+@every_variant
+def test_relabelling_clients_changes_no_average(variant):
+    """P22, and property 19 of SimFBO's specification; without noise and random steps no client has a stream."""
+    name, hyper, problem = made(variant)
+    order = [3, 0, 4, 1, 2]
+    moved = {
+        key: [getattr(hyper, key)[i] for i in order]
+        for key in ("local_steps", "upper_local_steps")
+        if isinstance(getattr(hyper, key, None), list)
+    }
+    if getattr(hyper, "local_steps", None) == "random":
+        hyper, moved = dataclasses.replace(hyper, local_steps=2), {}
+    a = run(name, make_turn(hyper, problem), 4)
+    b = run(name, make_turn(dataclasses.replace(hyper, **moved), problem.permuted(order)), 4)
+    for variable, value in a.variables.items():
+        close(b.variables[variable], value, atol=1e-11)
+    for kept, value in a.memory.items():
+        close(b.memory[kept], value[order] if len(value) == 5 else value, atol=1e-11)
+
+
+@every_variant
+def test_the_upper_variable_stays_on_its_set(variant):
+    """The server projects after its step; without the set every method leaves it."""
+    name, hyper, problem = made(variant, noise=0.3)
+    highest = []
+    for bound in (0.0, None):
+        confined = dataclasses.replace(problem, upper_bound=bound)
+        seen = []
+        run(name, make_turn(hyper, confined, 0.6), 6, each=lambda s, seen=seen: seen.append(s.variables["x"].max()))
+        highest.append(float(max(seen)))
+    assert highest[0] <= 0.0 < highest[1]
+
+
+# ------------------------------------------------------------------------------------------------ f held by the server
+
+
+def held_by_the_server():
+    """f_i = f_0, which does not look at x."""
+    problem = random(clients=5, uniform=True)
+    same = {name: getattr(problem, name)[:1].expand_as(getattr(problem, name)) for name in ("D", "d")}
+    nothing = {name: torch.zeros_like(getattr(problem, name)) for name in ("E", "rho", "e")}
+    return dataclasses.replace(problem, **same, **nothing)
+
+
+ONE_STEP = {
+    "simfbo": SimFbo(),
+    "shrofbo": ShroFbo(),
+    "fednest_general": FedNestGeneral(local_steps=[1, 3, 2, 1, 2]),
+    "aggitd": AggItd(local_steps=[1, 3, 2, 1, 2]),
+    "lfednest": LFedNest(local_steps=[1, 3, 2, 1, 2]),
+    "fedbio": FedBio(local_steps=1),
+    "fedbioacc": FedBioAcc(local_steps=1),
+}
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_a_server_that_holds_f_computes_what_clients_would(name):
+    """With one local step of the adjoint (or none), grad f_0 at the round's start is grad f_0 where it is needed."""
+    problem = held_by_the_server()
+    a, b = (
+        run(name, make_turn(ONE_STEP[name], dataclasses.replace(problem, server_upper=held), 0.6), 5)
+        for held in (True, False)
+    )
+    for variable, value in a.variables.items():
+        close(b.variables[variable], value)
+    for kept, value in a.memory.items():
+        close(b.memory[kept], value)
+
+
+def test_with_more_local_steps_its_gradient_is_frozen_at_the_round_s_start():
+    """SimFBO, two local steps, by hand from f's gradient at the start of the round; the clients' own would differ."""
+    problem = dataclasses.replace(held_by_the_server(), server_upper=True)
+    hyper = SimFbo(gamma_x=0.1, gamma_y=0.1, gamma_v=0.1, eta_x=0.1, eta_y=0.1, eta_v=0.1, local_steps=2)
+    x, y, v = torch.zeros(3).double(), torch.zeros(4).double(), torch.zeros(4).double()
+    for _ in range(3):
+        frozen, ends = problem.upper_gradients(x, y)[1], []
+        for A, B, c in zip(problem.A, problem.B, problem.c, strict=True):
+            X, Y, V = x, y, v
+            for _ in range(2):
+                X, Y, V = X - 0.1 * B.T @ V, Y - 0.1 * (A @ Y - B @ X - c), V - 0.1 * (A @ V - frozen)
+            ends.append(torch.cat([X, Y, V]))
+        x, y, v = torch.stack(ends).mean(0).split([3, 4, 4])
+    state = run("simfbo", make_turn(hyper, problem), 3)
+    close(torch.cat([state.variables[u] for u in "xyv"]), torch.cat([x, y, v]))
+    own = run("simfbo", make_turn(hyper, dataclasses.replace(problem, server_upper=False)), 3)
+    assert (own.variables["v"] - v).norm() > 1e-3
+
+
+# ------------------------------------------------------------------------------------------------------- what it costs
+
+# Per active client and outer iteration: exchanges, floats up, floats down, gradients, products. The specifications'
+# tables (SimFBO 2.1-2.5, FedBiO 2.1-2.5); k local steps below and u above. Where the server holds f: what it saves.
+NESTED = {"local_steps": 3, "upper_local_steps": 2}
+X, Y = 3, 4
+TABLE = [
+    ("simfbo", SimFbo(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
+    ("simfbo", SimFbo(), (1, X + 2 * Y, X + 2 * Y, 3, 2), (1, X + 2 * Y, X + 2 * Y, 1, 2)),
+    ("shrofbo", ShroFbo(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
+    (
+        "fednest_general",  # 2T + N + 3; T (1 + 2 (k - 1)) + 1 + 1 + 2 (u - 1) gradients; N - 1 HVPs and a JVP
+        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4),
+        (11, 2 * X + 9 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 14, 4),
+        (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 10, 4),
+    ),
+    (
+        "fednest_general",  # what N terms need: one exchange fewer
+        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4, counting="exchanges"),
+        (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 5 * Y + 2 * X, 14, 4),
+        (9, 2 * X + 7 * Y, 2 * (X + 2 * Y) + 5 * Y + 2 * X, 10, 4),
+    ),
+    (
+        "fednest_general",  # the public code's N = 4 products are N + 1 terms, and its count is the published one
+        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=5, mode="code_local_batch"),
+        (11, 2 * X + 9 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 14, 5),
+        (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 10, 5),
+    ),
+    (
+        "fednest_general",  # FedNest_SGD: T + N + 3
+        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4, correction="none"),
+        (9, 2 * X + 7 * Y, 2 * (X + Y) + 6 * Y + 2 * X, 10, 4),
+        (8, 2 * X + 6 * Y, 2 * (X + Y) + 6 * Y + 2 * X, 6, 4),
+    ),
+    (
+        "lfednest",  # T + 1; T k + 2 u gradients; u (M - 1) HVPs and u JVPs
+        LFedNest(**NESTED, lower_rounds=2, series_terms=5),
+        (3, X + 2 * Y, 3 * (X + Y), 10, 10),
+        (3, X + 2 * Y, 3 * (X + Y) + Y, 6, 10),
+    ),
+    (
+        "lfednest",  # LFedNest_SVRG: 2T + 1
+        LFedNest(**NESTED, lower_rounds=2, series_terms=5, correction="svrg"),
+        (5, X + 4 * Y, 2 * (X + 2 * Y) + X + Y, 14, 10),
+        (5, X + 4 * Y, 2 * (X + 2 * Y) + X + 2 * Y, 10, 10),
+    ),
+    (
+        "aggitd",  # 2N + 2, Q = 0; N (1 + 2 (k - 1)) + N + 1 + 2 (u - 1) gradients
+        AggItd(**NESTED, series_terms=4, series="deterministic"),
+        (10, 2 * X + 12 * Y, 2 * X + 13 * Y, 27, 4),
+        (10, 2 * X + 11 * Y, 2 * X + 13 * Y, 20, 4),
+    ),
+    (
+        "aggitd",  # N + 2
+        AggItd(**NESTED, series_terms=4, series="deterministic", correction="none"),
+        (6, 2 * X + 8 * Y, 2 * X + 9 * Y, 19, 4),
+        (6, 2 * X + 7 * Y, 2 * X + 9 * Y, 12, 4),
+    ),
+    ("fedbio", FedBio(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
+    (
+        "fedbioacc",  # clients come and go here: the averages are sent afresh
+        FedBioAcc(local_steps=3),
+        (2, 2 * (X + 2 * Y), 3 * (X + 2 * Y), 18, 12),
+        (2, 2 * (X + 2 * Y), 3 * (X + 2 * Y) + Y, 6, 12),
+    ),
+    ("fedbio_local", FedBioLocal(local_steps=3, series_terms=5), (1, X, X, 9, 15), None),
+    ("fedbioacc_local", FedBioAccLocal(local_steps=3, series_terms=5), (2, 2 * X, 3 * X, None, 30), None),
+]
+
+
+def cost_of(name, hyper, problem, rounds, participation=0.4) -> Cost:
+    """Of the last of so many rounds."""
+    turn, cost = make_turn(hyper, problem, participation), Cost()
+    state = ALGORITHMS[name].init(turn)
+    for t in range(1, rounds + 1):
+        cost = one_round(ALGORITHMS[name], state, dataclasses.replace(turn, round=t))
+    return cost
+
+
+@pytest.mark.parametrize(("name", "hyper", "clients_hold", "server_holds"), TABLE, ids=[row[0] for row in TABLE])
+def test_counters_are_the_specifications(name, hyper, clients_hold, server_holds):
+    """Exactly n = 2 of N = 5 clients are active in every exchange, so each counter is twice the table's entry. An entry
+    None depends on who was active before."""
+    for row, held in ((clients_hold, False), (server_holds, True)):
+        if row is None:
+            continue
+        problem = random(clients=5, local_lower=name.endswith("local"), server_upper=held)
+        got = dataclasses.astuple(cost_of(name, hyper, problem, 2))
+        expected = (row[0], *(None if count is None else 2 * count for count in row[1:]))
+        assert tuple(g if e is not None else None for g, e in zip(got, expected, strict=True)) == expected
+
+
+def test_lower_levels_of_their_own_are_never_sent():
+    """LFedNest: one exchange of x; two calls of three steps below, two steps above with five terms."""
+    got = cost_of(
+        "lfednest", LFedNest(**NESTED, lower_rounds=2, series_terms=5), random(clients=5, local_lower=True), 2
+    )
+    assert dataclasses.astuple(got) == (1, 2 * X, 2 * X, 2 * (6 + 4), 2 * 10)
+
+
+def test_counters_of_full_participation_and_first_rounds():
+    """FedBiO specification, 2.5: 2 (d_x + 2 d_y) each way, of local lower levels 2 d_x; the first round evaluates once
+    more, and averaging the initial momenta is one exchange."""
+    Z = X + 2 * Y
+    acc, local = FedBioAcc(local_steps=3), FedBioAccLocal(local_steps=3, series_terms=5)
+    averaged = {"average_initial_momentum": True}
+    cases = [
+        ("fedbioacc", acc, 1, (2, 2 * Z, 2 * Z, 21, 14)),
+        ("fedbioacc", acc, 2, (2, 2 * Z, 2 * Z, 18, 12)),
+        ("fedbioacc", dataclasses.replace(acc, **averaged), 1, (3, 3 * Z, 3 * Z, 21, 14)),
+        ("fedbioacc_local", local, 1, (2, 2 * X, 2 * X, 21, 35)),
+        ("fedbioacc_local", local, 2, (2, 2 * X, 2 * X, 18, 30)),
+        ("fedbioacc_local", dataclasses.replace(local, **averaged), 1, (3, 3 * X, 3 * X, 21, 35)),
+    ]
+    for name, hyper, rounds, row in cases:
+        got = cost_of(name, hyper, random(clients=5, local_lower=name.endswith("local")), rounds, participation=1.0)
+        assert dataclasses.astuple(got) == (row[0], *(5 * count for count in row[1:])), (name, rounds)
+
+
+def test_random_series_pay_for_the_factors_they_draw():
+    """FedNest: 2T + N' + 3 exchanges; AggITD: (2N + N - Q) d_y + 2 d_x up, in 2N + 2 exchanges, or 2N + 3 as it is
+    recalled to count."""
+    problem, seen = random(clients=5), set()
+    nest, itd = FedNestGeneral(series_terms=4, series="randomised"), AggItd(series_terms=4)
+    for t in range(1, 25):
+        turn = dataclasses.replace(make_turn(nest, problem), round=t)
+        factors = turn.at(2).integer("series", 4)
+        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
+        assert (cost.communication_rounds, cost.hvps) == (5 + factors, 5 * (factors + 1))
+        turn = dataclasses.replace(make_turn(itd, problem), round=t)
+        Q = turn.integer("series", 4)
+        cost = one_round(ALGORITHMS["aggitd"], ALGORITHMS["aggitd"].init(turn), turn)
+        assert (cost.communication_rounds, cost.hvps) == (10, 5 * (4 - Q))
+        assert (cost.floats_up, cost.floats_down) == (5 * (2 * X + (12 - Q) * Y), 5 * (2 * X + (13 - Q) * Y))
+        seen |= {("factors", factors), ("Q", Q)}
+    assert len(seen) == 8
+    counted = cost_of("aggitd", dataclasses.replace(itd, counting="published"), problem, 1)
+    assert counted.communication_rounds == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "hyper", "rounds", "floats"),
+    [
+        ("simfbo", SimFbo(), 1, 161_020),
+        ("shrofbo", ShroFbo(), 1, 161_020),
+        ("fednest_general", FedNestGeneral(series_terms=5), 10, 330_080),
+        ("lfednest", LFedNest(), 2, 159_010),
+        ("aggitd", AggItd(series_terms=5), 12, 340_130),
+    ],
+)
+def test_the_communication_of_the_printed_task(name, hyper, rounds, floats, monkeypatch):
+    """SimFBO specification, 2.5: d_x = 157,000 and d_y = 2,010, N = 5, T = 1, Q = 2; by the counts, not by training."""
+    monkeypatch.setattr(BilevelTurn, "integer", lambda self, *_: 2)
+    small = cost_of(name, hyper, random(clients=1, d_x=3, d_y=4), 1, 1.0)
+    larger = cost_of(name, hyper, random(clients=1, d_x=3, d_y=5), 1, 1.0)
+    of_y = larger.floats_up - small.floats_up
+    of_x = (small.floats_up - 4 * of_y) // 3
+    assert (small.communication_rounds, 157_000 * of_x + 2_010 * of_y) == (rounds, floats)
+
+
+# -------------------------------------------------------------------------------------------------------------- resume
+
+
+class Interrupt(Exception):
+    pass
+
+
+class StopAt(pl.Callback):
+    """Interrupts the training after that round."""
+
+    def __init__(self, round_):
+        self.round = round_
+
+    def on_train_batch_end(self, trainer, module, *args):
+        if module.round == self.round:
+            raise Interrupt
+
+
+@every_variant
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(variant, tmp_path):
+    """Through the training loop: six rounds, saves after the third and the last; stopped after the fourth. Also the
+    schedule and the loop's optimizers: the whole run is the bare loop under a cosine."""
+    name, hyper, problem = made(variant, noise=0.3)
+    hyper = dataclasses.replace(hyper, schedule="cosine")
+    params = Params()
+    params = dataclasses.replace(
+        params,
+        algorithm=name,
+        algorithms=dataclasses.replace(params.algorithms, **{name: hyper}),
+        federation=dataclasses.replace(params.federation, sampling="fixed", participation=0.6, batch_size=1),
+        train=Train(rounds=6, eval_every=3, checkpoint_every=3, accelerator="cpu"),
+    )
+    task = Task(problem, ["clean"] * 5, (), lambda variables: {}, 17, torch.device("cpu"))
+
+    def fit(folder: Path, stop=None):
+        with ResumeFolder(folder, "run") as place:
+            return train(params, task, place, callbacks=(StopAt(stop),) if stop else (), progress=False)[0]
+
+    whole = fit(tmp_path / "whole")
+    with pytest.raises(Interrupt):
+        fit(tmp_path / "cut", stop=4)
+    resumed = fit(tmp_path / "cut")
+    for kept in ("variables", "memory"):
+        for key, value in getattr(whole.state, kept).items():
+            assert torch.equal(getattr(resumed.state, kept)[key], value), key
+    assert resumed.cost == whole.cost
+
+    algorithm, turn = ALGORITHMS[name], whole.turn
+    state = algorithm.init(turn)
+    for t in range(1, 7):
+        factor = 0.5 * (1 + math.cos(math.pi * (t - 1) / 6))
+        scheduled = dataclasses.replace(turn, round=t, schedule=factor)
+        sizes = algorithm.step_sizes(hyper)
+        for k in range(1, algorithm.inner_steps(hyper) + 1):
+            step = algorithm.step(state, scheduled.at(k))
+            for variable, direction in step.directions.items():
+                size = sizes[variable] * (1.0 if variable in algorithm.assigned else factor)
+                value = state.variables[variable] - size * direction
+                project = algorithm.projections.get(variable)
+                state.variables[variable] = project(value, hyper) if project else value
+    for key, value in whole.state.variables.items():
+        close(value, state.variables[key], rtol=1e-10, atol=1e-11)

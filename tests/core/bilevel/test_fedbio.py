@@ -1,0 +1,422 @@
+"""FedBiO and FedBiOAcc, common and local lower levels, against the specification's properties P1-P22, float64."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms.bilevel import neumann, storm
+from pipeline.algorithms.bilevel.directions import Point, directions, draw
+from pipeline.errors import UserError
+from pipeline.params import FedBio, FedBioAcc, FedBioAccLocal, FedBioLocal, LFedNest, SimFbo
+from tests.core.bilevel.helpers import LARGE, close, from_point, make_turn, run
+from tests.core.bilevel.quadratic import random
+
+STEPS = {"eta_x": 0.05, "eta_y": 0.2, "eta_v": 0.1}
+FLAT = {"alpha_scale": 1e6, "alpha_offset": 1e18}  # alpha_t = 1 to 15 digits
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return random()
+
+
+def z(state):
+    return torch.cat([state.variables[u] for u in "xyv"])
+
+
+def momenta(state):
+    return torch.cat([state.memory[m] for m in ("nu", "omega", "q")])
+
+
+def centralised(problem, iterations, sizes=(0.05, 0.2, 0.1), alpha=lambda t: 1.0, start=None):
+    """The single-loop method on (F, G), written out."""
+    A, B, c = (problem.mean(name) for name in "ABc")
+    x, y, v = start or (torch.zeros(d, dtype=torch.float64) for d in (3, 4, 4))
+    for t in range(1, iterations + 1):
+        grad_x, grad_y = problem.upper_gradients(x, y)
+        moves = (grad_x + B.T @ v, A @ y - B @ x - c, A @ v - grad_y)
+        x, y, v = (u - alpha(t) * size * move for u, size, move in zip((x, y, v), sizes, moves, strict=True))
+    return torch.cat([x, y, v])
+
+
+def alone(problem, iterations, start, sizes=(0.05, 0.2, 0.1)):
+    """Every client's own single loop from a common start, averaged: one round."""
+    starts = [start[:3], start[3:7], start[7:]]
+    ends = [centralised(problem.client(i), iterations, sizes, start=starts) for i in range(problem.clients)]
+    return problem.p @ torch.stack(ends)
+
+
+# ------------------------------------------------------------------------------------------------------------- FedBiO
+
+
+def test_one_iteration_a_round_is_the_centralised_method_and_more_are_not(problem):
+    """P5."""
+    close(z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=1), problem), 20)), centralised(problem, 20))
+    apart = z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=5), problem), 4)) - centralised(problem, 20)
+    assert apart.norm() > 0.01
+
+
+def test_rounds_are_local_runs_and_averages(problem):
+    """P7, with different p: x-bar moves by the mean of the clients' own runs."""
+    expected = torch.zeros(11, dtype=torch.float64)
+    for _ in range(4):
+        expected = alone(problem, 3, expected)
+    close(z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=3), problem), 4)), expected)
+
+
+@pytest.mark.parametrize("period", [1, 2, 6])
+def test_identical_clients_are_one_client(problem, period):
+    """P6."""
+    same = dataclasses.replace(problem.permuted([1, 1, 1]), p=torch.full((3,), 1 / 3, dtype=torch.float64))
+    got = z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=period), same), 12 // period))
+    close(got, centralised(problem.client(1), 12))
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_fedbio_is_simfbo_with_equal_steps(participation):
+    """gamma = eta, I local steps, no ball, on the same draws: SimFBO specification 3.6."""
+    noisy = random(noise=0.3, uniform=True)
+    equal = {f"{kind}_{u}": STEPS[f"eta_{u}"] for kind in ("eta", "gamma") for u in "xyv"}
+    sim = SimFbo(**equal, local_steps=3, adjoint_radius=LARGE)
+    a = run("fedbio", make_turn(FedBio(**STEPS, local_steps=3), noisy, participation), 5)
+    close(z(a), z(run("simfbo", make_turn(sim, noisy, participation), 5)))
+
+
+def test_without_upper_steps_it_is_federated_averaging_of_the_lower_level(problem):
+    """P17: y does not look at u, and x moves by 1e-290."""
+    hyper = FedBio(eta_x=1e-290, eta_y=0.2, eta_v=0.1, local_steps=4)
+    expected = torch.zeros(4, dtype=torch.float64)
+    for _ in range(3):
+        ends = []
+        for i in range(4):
+            y = expected
+            for _ in range(4):
+                y = y - 0.2 * (problem.A[i] @ y - problem.c[i])
+            ends.append(y)
+        expected = problem.p @ torch.stack(ends)
+    close(run("fedbio", make_turn(hyper, problem), 3).variables["y"], expected)
+
+
+def test_the_solution_stays_with_one_iteration_and_drifts_with_more(problem):
+    """P11."""
+    start = from_point(problem, *problem.stationary())
+    for period, least, most in ((1, 0.0, 1e-10), (5, 0.01, 10.0)):
+        hyper = FedBio(**STEPS, local_steps=period)
+        state = run("fedbio", make_turn(hyper, problem), 10, start=start)
+        assert least <= (z(state) - torch.cat(problem.stationary())).norm() <= most
+
+
+def test_the_floor_is_proportional_to_step_and_period(problem):
+    """P12: the limit's distance to the solution, steps halved twice at I = 5, and I - 1 = 0, 1, 4, 8."""
+
+    def floor(scale, period):
+        sizes = {name: scale * size for name, size in {"eta_x": 0.1, "eta_y": 0.1, "eta_v": 0.1}.items()}
+        turn = make_turn(FedBio(**sizes, local_steps=period), problem)
+        state = run("fedbio", turn, int(60 / scale / period), start=from_point(problem, *problem.stationary()))
+        return float(problem.hypergradient(state.variables["x"]).norm())
+
+    whole, half, quarter = (floor(scale, 5) for scale in (0.4, 0.2, 0.1))
+    assert 1.8 < whole / half < 2.2
+    assert 1.9 < half / quarter < 2.1
+    assert floor(0.1, 1) < 1e-10
+    assert 3.4 < quarter / floor(0.1, 2) < 4.4
+
+
+def test_the_adjoint_stays_bounded(problem):
+    """P18: tau <= 1/L and |u| <= max |grad_y f_i| / mu at the start keep it there, whatever I (x and y stand still)."""
+    hyper = FedBio(eta_x=1e-290, eta_y=1e-290, eta_v=0.5, local_steps=4)
+    pull = [problem.client(i).upper_gradients(torch.zeros(3).double(), torch.zeros(4).double())[1] for i in range(4)]
+    largest = max(float(b.norm()) for b in pull)
+    mu = min(float(torch.linalg.eigvalsh(A)[0]) for A in problem.A)
+    seen = []
+    run("fedbio", make_turn(hyper, problem), 50, each=lambda s: seen.append(float(s.variables["v"].norm())))
+    assert 0.1 * largest / mu < max(seen) <= largest / mu
+
+
+# ---------------------------------------------------------------------------------------------------------- FedBiOAcc
+
+
+def test_no_memory_is_fedbio(problem):
+    """P8: c alpha^2 = 1 gives plain gradients; equal to FedBiO for I = 1, and for identical clients at any I; with more
+    iterations and different clients it is not, since the averaged momenta make the first local step."""
+    acc = FedBioAcc(**STEPS, **FLAT, local_steps=1)
+    close(z(run("fedbioacc", make_turn(acc, problem), 10)), centralised(problem, 10), atol=1e-11)
+    same = dataclasses.replace(problem.permuted([1, 1, 1]), p=torch.full((3,), 1 / 3, dtype=torch.float64))
+    acc = dataclasses.replace(acc, local_steps=5)
+    close(z(run("fedbioacc", make_turn(acc, same), 2)), centralised(problem.client(1), 10), atol=1e-11)
+    start = torch.zeros(11, dtype=torch.float64)
+    apart = z(run("fedbioacc", make_turn(acc, problem), 2)) - alone(problem, 5, alone(problem, 5, start))
+    assert apart.norm() > 1e-3
+
+
+def test_no_memory_uses_the_draw_of_the_iteration_before():
+    """P8, stochastic case, one client, I = 1: FedBiO at z_t on the batch that the momentum was computed on."""
+    noisy = random(clients=1, noise=0.3)
+    turn = make_turn(FedBioAcc(**STEPS, **FLAT, local_steps=1), noisy)
+    one, at = torch.arange(1), Point(*(torch.zeros(1, d, dtype=torch.float64) for d in (3, 4, 4)))
+    for t in range(1, 5):
+        when, tag = (1, 0) if t == 1 else (t - 1, 1)
+        B = draw(dataclasses.replace(turn, round=when), one, tag)
+        d = directions(turn, at, B, turn.upper_level(at.x[0], at.y[0]))
+        at = Point(*(u - size * move for u, size, move in zip(at, STEPS.values(), (d.x, d.y, d.v), strict=True)))
+    close(z(run("fedbioacc", turn, 4)), torch.cat([u[0] for u in at]), atol=1e-11)
+
+
+@pytest.mark.parametrize("c", [0.0, 0.3, 1.2])
+@pytest.mark.parametrize("period", [1, 3])
+def test_without_noise_one_client_follows_scaled_fedbio(problem, c, period):
+    """P9: STORM is exact without noise, so every c gives the steps alpha_t eta, alpha_t gamma, alpha_t tau."""
+    one = problem.client(0)
+    hyper = FedBioAcc(
+        **STEPS, alpha_scale=1.5, alpha_offset=4.0, storm_x=c, storm_y=c, storm_v=c / 2, local_steps=period
+    )
+    expected = centralised(one, 6, alpha=lambda t: 1.5 / (4 + t) ** (1 / 3))
+    close(z(run("fedbioacc", make_turn(hyper, one), 6 // period)), expected)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_momenta_are_the_mean_gradients(problem, average):
+    """P10, without noise, any I and c, different p: after a round all clients stand at the averages."""
+    hyper = FedBioAcc(**STEPS, storm_x=0.7, storm_y=0.7, storm_v=0.7, local_steps=3, average_initial_momentum=average)
+    turn, everybody = make_turn(hyper, problem), torch.arange(4)
+
+    def check(state):
+        at = Point(*(state.variables[u] for u in "xyv")).rows(4)
+        exact = directions(turn, at, draw(turn, everybody), turn.upper_level(at.x[0], at.y[0]))
+        close(momenta(state), torch.cat([problem.p @ u for u in exact]), atol=1e-11)
+
+    run("fedbioacc", turn, 4, each=check)
+
+
+def test_control_variates_hold_the_solution_for_every_period(problem):
+    """P11: with c = 0 and averaged initial momenta local drift cancels; with c > 0 or without the averaging it does
+    not."""
+    start, end = from_point(problem, *problem.stationary()), torch.cat(problem.stationary())
+
+    def moved(c, average):
+        hyper = FedBioAcc(
+            **STEPS, **FLAT, storm_x=c, storm_y=c, storm_v=c, local_steps=4, average_initial_momentum=average
+        )
+        return float((z(run("fedbioacc", make_turn(hyper, problem), 8, start=start)) - end).norm())
+
+    assert moved(0.0, True) < 1e-10
+    assert moved(0.1, True) > 1e-4
+    assert moved(0.0, False) > 1e-3
+
+
+def test_one_draw_at_two_points_and_five_independent_ones(monkeypatch):
+    """P21: per evaluation five streams, all different over iterations and rounds but for STORM, which looks twice at
+    one draw."""
+    noisy, seen = random(noise=0.3), []
+    for kind in ("draw_lower", "draw_upper"):
+        original = getattr(type(noisy), kind)
+        monkeypatch.setattr(
+            type(noisy),
+            kind,
+            lambda self, stream, clients, size, f=original, k=kind: (
+                seen.append((k, stream)),
+                f(self, stream, clients, size),
+            )[1],
+        )
+    iterations = {"fedbio": FedBio(**STEPS, local_steps=3), "fedbioacc": FedBioAcc(**STEPS, local_steps=3)}
+    for name, hyper in iterations.items():
+        seen.clear()
+        run(name, make_turn(hyper, noisy), 2)
+        evaluations = 2 * 3 + (1 if name == "fedbioacc" else 0)
+        assert len(seen) == len(set(seen)) == 5 * evaluations
+        assert sum(kind == "draw_lower" for kind, _ in seen) == 3 * evaluations
+        seen.clear()
+        run(name, make_turn(dataclasses.replace(hyper, shared_batch=True), noisy), 2)
+        assert len(seen) == len(set(seen)) == 2 * evaluations
+
+
+def test_alpha_falls_slowly():
+    """P20: alpha_t is the theory's formula whatever the noise level, decreasing, and within a factor 2 over a period if
+    u_0 >= I + 1; and c alpha_1^2 <= 1 is asked for."""
+    b, M, L, u = 8, 10, 1.7, 3.0
+    hyper = FedBioAcc(alpha_scale=(b * M) ** (2 / 3) / (16 * L) ** (1 / 3), alpha_offset=u * (b * M) ** 2)
+    for t in (1, 7, 1000):
+        for sigma in (0.3, 2.0):
+            delta = (b * M * sigma) ** (2 / 3) / (16 * L) ** (1 / 3)
+            theory = delta / ((b * M * sigma) ** 2 * u + sigma**2 * t) ** (1 / 3)
+            assert storm.alpha(hyper, t) == pytest.approx(theory, rel=1e-12)
+            assert theory == pytest.approx((16 * L * (u + t / (b * M) ** 2)) ** (-1 / 3), rel=1e-12)
+    short = FedBioAcc(alpha_scale=1.0, alpha_offset=6.0)
+    values = [storm.alpha(short, t) for t in range(1, 50)]
+    assert all(a > later for a, later in itertools.pairwise(values))
+    assert all(values[t] / values[t + 5] <= 2 for t in range(40))
+
+
+@pytest.mark.parametrize(
+    ("name", "hyper"),
+    [("fedbioacc", FedBioAcc(storm_v=1e3)), ("fedbioacc_local", FedBioAccLocal(storm_y=1e3))],
+)
+def test_too_large_a_momentum_coefficient_is_refused(name, hyper):
+    problem = random(local_lower=name.endswith("local"))
+    with pytest.raises(UserError, match=rf"algorithms\.{name}\.storm_\w = 1000\.0 .* at most 1 / alpha_1\^2"):
+        ALGORITHMS[name].init(make_turn(hyper, problem))
+
+
+# ------------------------------------------------------------------------------------------------- local lower levels
+
+
+def local_series(problem, i, x, y, terms, tau):
+    """Client i's (6) in closed form: H^-1 (I - (I - tau H)^M) b."""
+    one = problem.client(i)
+    grad_x, b = one.upper_gradients(x, y)
+    A = one.mean("A")
+    remainder = torch.linalg.matrix_power(torch.eye(4, dtype=torch.float64) - tau * A, terms) @ b
+    return grad_x + one.mean("B").T @ torch.linalg.solve(A, b - remainder)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 6])
+def test_the_local_series_is_geometric(problem, terms):
+    """P13: tau sum_{n <= Q} (I - tau H)^n b = H^-1 [b - (I - tau H)^(Q + 1) b], each client at its own point."""
+    generator = torch.Generator().manual_seed(1)
+    X, Y = (torch.randn(4, d, generator=generator, dtype=torch.float64) for d in (3, 4))
+    turn, everybody = make_turn(FedBioLocal(), problem), torch.arange(4)
+    batches = neumann.draw_local(turn, everybody, terms, one_upper=True)
+    got = neumann.local_hypergradients(turn, X, Y, batches, turn.upper_level(X[0], Y[0]), 0.2)
+    close(got, torch.stack([local_series(problem, i, X[i], Y[i], terms, 0.2) for i in range(4)]))
+
+
+def test_independent_factors_are_unbiased_and_one_batch_for_all_is_not():
+    """P13: the mean over 20,000 clients that differ in noise alone, within 5 standard errors of the exact series."""
+    one = random(clients=1, noise=0.4)
+    N = 20_000
+    many = dataclasses.replace(one.permuted([0] * N), p=torch.full((N,), 1 / N, dtype=torch.float64))
+    x, y = torch.full((3,), 0.5, dtype=torch.float64), torch.full((4,), -0.5, dtype=torch.float64)
+    X, Y = x.expand(N, -1), y.expand(N, -1)
+    turn, everybody, terms = make_turn(FedBioLocal(), many), torch.arange(N), 6
+    exact = local_series(one, 0, x, y, terms, 0.4)
+
+    def error(batches):
+        found = neumann.local_hypergradients(turn, X, Y, batches, turn.upper_level(x, y), 0.4)
+        return ((found.mean(0) - exact) / (found.std(0) / N**0.5)).abs().max()
+
+    independent = neumann.draw_local(turn, everybody, terms, one_upper=True)
+    assert error(independent) < 5
+    assert error(independent._replace(factors=[independent.factors[0]] * (terms - 1))) > 8
+
+
+@pytest.mark.parametrize("name", ["fedbio_local", "fedbioacc_local"])
+def test_local_methods_end_where_the_local_hypergradient_vanishes(name):
+    """P19: I = 1, long series; y^m at its own minimiser; a short series leaves a bias."""
+    problem = random(local_lower=True)
+    record, flat = (FedBioLocal, {}) if name == "fedbio_local" else (FedBioAccLocal, FLAT)
+    hyper = record(eta_x=0.2, eta_y=0.5, eta_h=0.5, series_terms=30, local_steps=1, **flat)
+    x, Y = problem.local_stationary()
+    state = run(name, make_turn(hyper, problem), 60)
+    close(state.variables["x"], x, atol=1e-6)  # 30 terms leave 0.6^30
+    close(state.memory["Y"], Y, atol=1e-6)
+    short = run(name, make_turn(dataclasses.replace(hyper, series_terms=1), problem), 30)
+    assert (short.variables["x"] - x).norm() > 0.01
+
+
+def test_local_rounds_by_hand():
+    """Each client's own two recursions at the old point, I = 3, different p; only x is averaged."""
+    problem = random(local_lower=True)
+    hyper = FedBioLocal(eta_x=0.1, eta_y=0.3, eta_h=0.4, series_terms=3, local_steps=3)
+    x, Y = torch.zeros(3, dtype=torch.float64), torch.zeros(4, 4, dtype=torch.float64)
+    for _ in range(2):
+        ends = []
+        for i in range(4):
+            u, y = x, Y[i]
+            for _ in range(3):
+                nu = local_series(problem, i, u, y, 3, 0.4)
+                u, y = u - 0.1 * nu, y - 0.3 * (problem.A[i] @ y - problem.B[i] @ u - problem.c[i])
+            ends.append(u)
+            Y[i] = y
+        x = problem.p @ torch.stack(ends)
+    state = run("fedbio_local", make_turn(hyper, problem), 2)
+    close(state.variables["x"], x)
+    close(state.memory["Y"], Y)
+
+
+def test_one_client_and_one_iteration_is_mrbo():
+    """Single loop, STORM on both levels, the same samples at both points, Q Hessian batches included; noise on."""
+    problem = random(clients=1, noise=0.3, local_lower=True)
+    hyper = FedBioAccLocal(
+        eta_x=0.1,
+        eta_y=0.3,
+        eta_h=0.4,
+        series_terms=3,
+        local_steps=1,
+        alpha_scale=0.9,
+        alpha_offset=2.0,
+        storm_x=0.6,
+        storm_y=0.8,
+    )
+    turn, one = make_turn(hyper, problem), torch.arange(1)
+    oracle = turn.oracle
+
+    def estimates(x, y, now, tag):
+        """(grad_y g, hypergradient) on the draws of that turn."""
+        f = now.upper_batch("local hypergradient", one, tag)
+        grad_x, r = oracle.upper_gradients(x, y, f)
+        s = r
+        for q in (1, 2):
+            r = r - 0.4 * oracle.hessian_products(x, y, r, now.lower_batch("local series", one, tag, q))
+            s = s + r
+        cross = oracle.cross_products(x, y, 0.4 * s, now.lower_batch("local cross", one, tag))
+        return oracle.lower_gradients(x, y, now.lower_batch("local y", one, tag)), grad_x - cross
+
+    x, y = torch.zeros(1, 3, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.float64)
+    first = dataclasses.replace(turn, round=1)
+    omega, nu = estimates(x, y, first, 0)
+    for t in range(1, 5):
+        alpha, now = 0.9 / (2 + t) ** (1 / 3), dataclasses.replace(turn, round=t)
+        x_new, y_new = x - 0.1 * alpha * nu, y - 0.3 * alpha * omega
+        ahead, behind = estimates(x_new, y_new, now, 1), estimates(x, y, now, 1)
+        omega = ahead[0] + (1 - 0.8 * alpha**2) * (omega - behind[0])
+        nu = ahead[1] + (1 - 0.6 * alpha**2) * (nu - behind[1])
+        x, y = x_new, y_new
+    state = run("fedbioacc_local", turn, 4)
+    close(state.variables["x"], x[0])
+    close(state.memory["Y"], y)
+    close(state.memory["nu"], nu[0])
+
+
+@pytest.mark.parametrize("name", ["fedbio_local", "fedbioacc_local"])
+def test_absent_clients_keep_their_own(name):
+    problem = random(clients=6, local_lower=True)
+    hyper = FedBioLocal(local_steps=2) if name == "fedbio_local" else FedBioAccLocal(local_steps=2)
+    turn = make_turn(hyper, problem, 0.5)
+    kept = []
+    run(name, turn, 4, each=lambda state: kept.append({k: v.clone() for k, v in state.memory.items()}))
+    for t in (2, 3, 4):
+        active = dataclasses.replace(turn, round=t).active().tolist()
+        for memory in {"Y", "omega"} & set(kept[0]):
+            moved = (kept[t - 1][memory] != kept[t - 2][memory]).any(1).nonzero()[:, 0].tolist()
+            assert moved == active
+
+
+def test_a_client_that_was_absent_starts_its_momentum_afresh():
+    """Without noise and with c = 0 omega^m is the exact gradient along the walked path; a momentum carried over from
+    another x would not be."""
+    problem = random(clients=6, local_lower=True)
+    hyper = FedBioAccLocal(eta_x=0.3, local_steps=1, storm_x=0.0, storm_y=0.0)
+    turn = make_turn(hyper, problem, 0.5)
+
+    def check(state):
+        x, Y, omega = state.variables["x"], state.memory["Y"], state.memory["omega"]
+        for m in (state.memory["last"] == state.memory["last"].max()).nonzero()[:, 0]:
+            close(omega[m], problem.A[m] @ Y[m] - problem.B[m] @ x - problem.c[m])
+
+    state = run("fedbioacc_local", turn, 8, each=check)
+    assert (state.memory["last"] < 8).any()
+
+
+def test_methods_refuse_the_other_kind_of_lower_level():
+    records = {"fedbio": FedBio(), "fedbioacc": FedBioAcc(), "simfbo": SimFbo()}
+    for name, hyper in records.items():
+        with pytest.raises(UserError, match=rf"algorithm: {name} is made for a common lower level"):
+            ALGORITHMS[name].init(make_turn(hyper, random(local_lower=True)))
+    for name, hyper in {"fedbio_local": FedBioLocal(), "fedbioacc_local": FedBioAccLocal()}.items():
+        with pytest.raises(UserError, match=rf"algorithm: {name} is made for local lower levels"):
+            ALGORITHMS[name].init(make_turn(hyper, random()))
+    for local_lower in (False, True):
+        ALGORITHMS["lfednest"].init(make_turn(LFedNest(), random(local_lower=local_lower)))

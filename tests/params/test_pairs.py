@@ -1,0 +1,143 @@
+"""Which methods fit which problems: the table is complete, and pairs that make no sense are refused with the reason."""
+
+import dataclasses
+
+import pytest
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.data.catalog import resolve
+from pipeline.errors import UserError
+from pipeline.params import METHODS, Params
+from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, in_use, made_for
+from pipeline.params.rules import check_rules
+from pipeline.params.spec import override
+from pipeline.training.setup import IMAGE_PROBLEMS
+
+
+def params(**settings) -> Params:
+    return override(Params(), {name.replace("__", "."): value for name, value in settings.items()})
+
+
+def answer(**settings) -> str:
+    with pytest.raises(UserError) as caught:
+        check_rules(params(**settings))
+    assert "Fix:" in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_table_names_every_method_and_every_problem_once():
+    named = [method for methods in FAMILIES.values() for method in methods]
+    assert sorted(named) == sorted(METHODS)
+    problems = {field.name for field in dataclasses.fields(Params().problems)}
+    assert set(FITS) == problems == {*IMAGE_PROBLEMS, "toy"}
+    assert set(REASONS) == set(FAMILIES) >= {name for families in FITS.values() for name in families}
+    assert all(family(name) in FITS[made_for(name)] for name in METHODS)
+
+
+def test_families_are_the_kinds_of_turn():
+    """What the table says of a method is what its code asks of a problem."""
+    kinds = {name: ALGORITHMS[name].turn.__name__ for name in METHODS}
+    assert {kinds[name] for name in FAMILIES["weighting"]} == {"WeightingTurn"}
+    assert {kinds[name] for name in METHODS if name not in FAMILIES["weighting"]} == {"BilevelTurn"}
+
+
+@pytest.mark.parametrize("problem", FITS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_pair_is_allowed_or_refused_with_the_reason(method, problem):
+    settings = {"algorithm": method, "problem": problem}
+    if problem == "toy":
+        settings["data__name"] = "toy"
+    if method == "exact_gradient":
+        settings["model__name"] = "networks.example.small"  # a named network is refused for its size
+    if family(in_use(method, problem)) in FITS[problem]:
+        check_rules(params(**settings))
+    else:
+        said = answer(**settings)
+        assert f"algorithm: {method} does not fit problem: {problem}" in said
+        assert f"problem: {made_for(method)}" in said
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        ("primal_dual", "client_weighting"),
+        ("simfbo", "client_weighting"),
+        ("fedbioacc", "client_weighting"),
+        ("lfednest", "hyper_representation"),
+        ("fedbio_local", "hyper_representation"),
+    ],
+)
+def test_auto_is_the_problem_the_method_is_made_for(method, problem):
+    assert resolve(params(algorithm=method)).problem == problem
+    assert resolve(params(algorithm="simfbo", data__name="toy")).problem == "toy"
+
+
+def test_fednest_is_its_general_form_where_the_problem_is():
+    assert resolve(params(algorithm="fednest")).algorithm == "fednest"
+    assert resolve(params(algorithm="fednest", data__name="toy")).algorithm == "fednest"
+    assert resolve(params(algorithm="fednest", problem="fair")).algorithm == "fednest_general"
+
+
+@pytest.mark.parametrize(
+    ("method", "heads"),
+    [("simfbo", "shared"), ("lfednest", "local"), ("fedbio_local", "local"), ("fednest", "shared")],
+)
+def test_heads_are_those_the_method_learns(method, heads):
+    found = resolve(params(algorithm=method, problem="hyper_representation"))
+    assert found.problems.hyper_representation.heads == heads
+
+
+def test_heads_that_a_method_cannot_learn_are_refused():
+    key = {"problem": "hyper_representation", "problems__hyper_representation__heads": "local"}
+    assert "heads: local does not go with algorithm: simfbo, which learns shared ones" in answer(
+        algorithm="simfbo", **key
+    )
+    key["problems__hyper_representation__heads"] = "shared"
+    assert "fedbio_local, which learns local ones" in answer(algorithm="fedbio_local", **key)
+    check_rules(params(algorithm="lfednest", **key))
+    assert HEADS["either"] == ("local", "shared")
+
+
+def test_the_clients_validation_parts_follow_the_problem():
+    """0 where nobody uses them, so that client weighting deals as ever; the scheme `cleaning` deals its own."""
+
+    def share(**settings):
+        return resolve(params(**settings)).partition.client_validation
+
+    assert share() == share(algorithm="simfbo") == 0.0
+    assert share(algorithm="simfbo", problem="fair") == share(algorithm="fedbio_local") == 0.2
+    assert share(algorithm="simfbo", problem="data_cleaning") == 0.0  # the server's validation set
+    cleaning = {"algorithm": "simfbo", "problem": "data_cleaning", "partition__scheme": "cleaning"}
+    assert share(**cleaning) == 0.0
+    assert resolve(params(**cleaning)).problems.data_cleaning.validation == "clients"
+    assert share(partition__client_validation=0.3) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (
+            {"problem": "fair", "partition__client_validation": 0.0},
+            ["partition.client_validation = 0.0", "above 0 for problem: fair", "auto"],
+        ),
+        (
+            {"partition__scheme": "cleaning", "partition__client_validation": 0.2},
+            ["partition.client_validation = 0.2", "parts of its own", "validation_samples"],
+        ),
+        (
+            {"problem": "data_cleaning", "problems__data_cleaning__validation": "clients"},
+            ["validation: clients", "partition.scheme: lead", "wrong"],
+        ),
+        (
+            {"partition__validation_per_label": 0},
+            ["partition.validation_per_label = 0", "at least 1", "client_weighting"],
+        ),
+    ],
+)
+def test_upper_levels_without_right_samples_are_refused(settings, parts):
+    said = answer(algorithm="simfbo", **settings)
+    assert all(part in said for part in parts), said
+
+
+def test_a_server_without_a_validation_set_is_allowed_where_nobody_asks_it():
+    check_rules(params(algorithm="simfbo", problem="fair", partition__validation_per_label=0))
