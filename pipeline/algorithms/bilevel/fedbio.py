@@ -21,6 +21,11 @@ the steps and to I - 1. It is SimFBO with equal client and server steps, I local
 The paper treats full participation. Since all clients hold the averages after a round, and nothing else, an absent
 client misses nothing that the next message does not bring: the active ones average among themselves, with (N/n) p_i.
 
+Client weighting as a general problem scales client i's lower loss by N x_i. Local copies of x are not projected, and a
+client whose x_i a local step makes negative ascends its loss until the round ends, in y and in v: with I > 1 the local
+step of x must stay small (on digits, MLP, I = 5: 0.003 and more blew up sooner or later, 0.001 did not in 200 rounds).
+FedBiOAcc's averaged momenta, which make the first local step the mean one, bear ten times that.
+
 Per active client and round: one exchange; d_x + 2 d_y numbers each way; 3 gradients and 2 products per iteration.
 """
 

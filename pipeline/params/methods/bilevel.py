@@ -139,9 +139,9 @@ class AggItd(NestedSteps):
 class FedBio(BilevelOptions):
     """Local steps on all three variables (``pipeline.algorithms.bilevel.fedbio``)."""
 
-    eta_x: float = param(0.05, "step size of the upper variable", gt=0, symbol="eta")
-    eta_y: float = param(0.1, "step size of the lower variable", gt=0, symbol="gamma")
-    eta_v: float = param(0.1, "step size of the adjoint", gt=0, symbol="tau")
+    eta_x: float = param(0.001, "step size of the upper variable", gt=0, symbol="eta")
+    eta_y: float = param(0.05, "step size of the lower variable", gt=0, symbol="gamma")
+    eta_v: float = param(0.02, "step size of the adjoint", gt=0, symbol="tau")
     local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
     shared_batch: bool = param(
         False, "one minibatch of each kind for all three directions: cheaper, but their noises are correlated"
@@ -169,9 +169,9 @@ class Momentum(BilevelOptions):
 class FedBioAcc(Momentum):
     """FedBiO with recursive momentum (``pipeline.algorithms.bilevel.fedbioacc``)."""
 
-    eta_x: float = param(0.1, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
-    eta_y: float = param(0.2, "step size of the lower variable, times alpha_t", gt=0, symbol="gamma")
-    eta_v: float = param(0.2, "step size of the adjoint, times alpha_t", gt=0, symbol="tau")
+    eta_x: float = param(0.01, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
+    eta_y: float = param(0.1, "step size of the lower variable, times alpha_t", gt=0, symbol="gamma")
+    eta_v: float = param(0.04, "step size of the adjoint, times alpha_t", gt=0, symbol="tau")
     storm_v: float = param(1.0, "momentum of the adjoint", ge=0, symbol="c_u")
     local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
     shared_batch: bool = param(
