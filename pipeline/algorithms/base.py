@@ -106,10 +106,12 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """What one inner step hands back. directions: per variable to be moved."""
+    """What one inner step hands back. directions: per variable to be moved. report: the method's `measures` of this
+    step, as scalars, from the server's variables once they have moved."""
 
     directions: dict[str, Tensor]
     cost: Cost
+    report: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ class Algorithm(Generic[TurnT]):
 
     turn: its family's kind of turn. init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many
     steps make an outer iteration (K, or K + 1 where x's direction needs the model after its K-th update);
-    step_sizes(hyper) -> one per variable to be moved; projections: per constrained variable, (value, hyper) ->
-    projected value. reports: scalars worth a curve, of the server's variables after a round.
+    step_sizes(hyper) -> one per variable to be moved (those that the problem at hand leaves out are ignored);
+    projections: per constrained variable, (value, hyper) -> projected value. reports: scalars worth a curve, of the
+    server's variables after a round. measures: names of the scalars that `Step.report` yields.
     """
 
     turn: type[TurnT]
@@ -129,3 +132,4 @@ class Algorithm(Generic[TurnT]):
     step_sizes: Callable[[Any], dict[str, float]]
     projections: dict[str, Callable[[Tensor, Any], Tensor]]
     reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)
+    measures: tuple[str, ...] = ()

@@ -10,7 +10,11 @@ from pipeline.params import Params
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Shape of the images and the lead protocol's sizes (design and section 4.2 of the lead specification)."""
+    """Shape of the images and the lead protocol's sizes (design and section 4.2 of the lead specification).
+
+    means, deviations: of each channel, for normalisation; those of colour images are the a_fedpd specification's
+    (section 4.1), the others the customary ones of the training images.
+    """
 
     classes: int
     channels: int
@@ -19,14 +23,16 @@ class DatasetInfo:
     selection_per_label: int
     noise_samples: int
     batch_size: int
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
 
 
 CATALOG: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32),
-    "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
-    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
-    "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64),
-    "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64),
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,)),
+    "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.1307,), (0.3081,)),
+    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,)),
+    "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64, (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
+    "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
 }
 
 
@@ -65,14 +71,20 @@ def resolve(params: Params) -> Params:
         part = replace(part, validation_per_label=info.validation_per_label)
     if part.selection_per_label == "auto":
         part = replace(part, selection_per_label=info.selection_per_label)
+    consensus, colour = params.problems.consensus, info.channels > 1
+    if consensus.augment == "auto":
+        consensus = replace(consensus, augment=colour)
+    if consensus.normalise == "auto":
+        consensus = replace(consensus, normalise=colour)
     federation = params.federation
     if federation.batch_size == "auto":
         federation = replace(federation, batch_size=info.batch_size)
-    return replace(params, partition=part, federation=federation)
+    problems = replace(params.problems, consensus=consensus)
+    return replace(params, partition=part, problems=problems, federation=federation)
 
 
-def problem_in_use(params: Params) -> Literal["client_weighting", "toy"]:
-    """`problem`, with `auto` resolved."""
+def problem_in_use(params: Params) -> Literal["client_weighting", "consensus", "toy"]:
+    """`problem`, with `auto` resolved: the toy on its data set, else what the algorithm is made for."""
     if params.problem != "auto":
         return params.problem
-    return "toy" if params.data.name == TOY else "client_weighting"
+    return "toy" if params.data.name == TOY else getattr(params.algorithms, params.algorithm).problems[0]

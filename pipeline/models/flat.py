@@ -54,7 +54,7 @@ class FlatModel:
 
     def __init__(self, make: Callable[[], nn.Module], label: str = "network") -> None:
         """make: builds the network with fresh random parameters. label: what errors call it."""
-        self._make = make
+        self._make, self._label = make, label
         with _own_randomness(0):
             self._network = make()
         refusal = _refusal(self._network)
@@ -74,6 +74,15 @@ class FlatModel:
             for prefix, module in self._network.named_modules()
             for name, p in module.named_parameters(prefix, recurse=False, remove_duplicate=False)
         }
+
+    def after(self, layer: Callable[[], nn.Module]) -> FlatModel:
+        """The same network behind a layer without parameters: as many parameters, in the same order."""
+        return FlatModel(lambda: nn.Sequential(layer(), self._make()), self._label)
+
+    @property
+    def convolutional(self) -> bool:
+        """Whether the network has convolutions."""
+        return any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in self._network.modules())
 
     def initial(self, seed: int) -> Tensor:
         """[d]: the network's own random initialisation; equal seeds give equal vectors."""

@@ -13,7 +13,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+
+class Normalise(nn.Module):
+    """(x - mean) / deviation, channel by channel: [B, C, H, W] -> [B, C, H, W]."""
+
+    def __init__(self, means: tuple[float, ...], deviations: tuple[float, ...]) -> None:
+        super().__init__()
+        self.means, self.deviations = means, deviations
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, deviation = (
+            torch.tensor(values, dtype=x.dtype, device=x.device)[:, None, None]
+            for values in (self.means, self.deviations)
+        )
+        return (x - mean) / deviation
 
 
 def _dense(*widths: int) -> list[nn.Module]:

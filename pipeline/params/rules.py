@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.methods import ServerOptions
+from pipeline.params.methods import DualOptions, ServerOptions
 from pipeline.params.sections import MODEL_NAMES, Params
 
 
 def check_rules(params: Params) -> None:
     """UserError for the first setting that cannot work, whatever the data."""
     _problem(params)
+    _fits(params)
     require_rates("partition.mixed.flip_rates", params.partition.mixed.flip_rates)
     require_rates("partition.label_noise.rates", params.partition.label_noise.rates)
     if params.data.name != "toy":
@@ -19,6 +20,7 @@ def check_rules(params: Params) -> None:
         _small_enough(params)
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
+    _local_steps(params)
 
 
 def require_rates(key: str, rates: list[float]) -> None:
@@ -44,6 +46,51 @@ def _problem(params: Params) -> None:
         raise UserError(
             f"problem: {params.problem} does not go with data.name: {params.data.name}: the toy problem and the"
             " data set toy come together. Fix: problem: auto."
+        )
+
+
+def _fits(params: Params) -> None:
+    """Method and problem go together."""
+    options = getattr(params.algorithms, params.algorithm)
+    problem = "toy" if params.data.name == "toy" else params.problem
+    if problem == "auto" or problem in options.problems:
+        return
+    key, value = ("data.name", "toy") if problem == "toy" else ("problem", params.problem)
+    reason = {
+        "toy": "the toy's clients have hypergradients to learn and no samples to train on for several steps",
+        "consensus": "it minimises the plain mean of the clients' losses, and this method learns client weights",
+        "client_weighting": "it learns client weights, which this method's duals or control variates, made for the"
+        " plain mean over all clients, have no place for",
+    }[problem]
+    fix = "problem: auto" if problem != "toy" else "data.name: digits, or an algorithm for the toy such as primal_dual"
+    raise UserError(f"algorithm: {params.algorithm} does not go with {key}: {value}: {reason}. Fix: {fix}.")
+
+
+def _local_steps(params: Params) -> None:
+    """What the methods with duals cannot be combined with."""
+    options, name, federation = getattr(params.algorithms, params.algorithm), params.algorithm, params.federation
+    if not isinstance(options, DualOptions):
+        return
+    if options.optimizer != "sgd":
+        raise not_allowed(
+            f"algorithms.{name}.optimizer",
+            options.optimizer,
+            f"sgd: the server of {name} takes the minimiser that its duals belong to, not a step along a gradient",
+            "set it to sgd, or choose fedavg, fedprox, fedcm, scaffold or fedsam",
+        )
+    if federation.aggregation != "uniform":
+        raise not_allowed(
+            "federation.aggregation",
+            federation.aggregation,
+            f"uniform for {name}, whose duals belong to the plain mean of the clients' losses",
+            "set it to uniform, or choose fedavg",
+        )
+    if name == "fedpd" and federation.participation < 1.0:
+        raise not_allowed(
+            "federation.participation",
+            federation.participation,
+            "1.0 for fedpd, whose rule is defined for full participation only",
+            "set it to 1.0, or choose a_fedpd, feddyn or fedadmm",
         )
 
 

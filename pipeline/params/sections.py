@@ -73,6 +73,19 @@ class ClientWeighting(Section):
 
 
 @dataclass(frozen=True)
+class Consensus(Section):
+    """One model for everybody: the mean of the clients' training losses."""
+
+    augment: bool | Auto = param(
+        "auto",
+        "random flips and crops of training images, on the device; auto = on for colour images, off elsewhere",
+    )
+    normalise: bool | Auto = param(
+        "auto", "channels to mean 0 and deviation 1, within the network; auto = on for colour images, off elsewhere"
+    )
+
+
+@dataclass(frozen=True)
 class Toy(Section):
     """Strongly convex clients drawn from the seed, solved exactly for comparison (`data.name: toy`)."""
 
@@ -90,7 +103,8 @@ class Problems(Section):
     """One section per problem; only the one in use counts."""
 
     client_weighting: ClientWeighting = section(ClientWeighting, "learn how much to trust each client")
-    toy: Toy = section(Toy, "the same on functions with closed forms")
+    consensus: Consensus = section(Consensus, "one model that minimises the mean of the clients' losses")
+    toy: Toy = section(Toy, "client weighting on functions with closed forms")
 
 
 @dataclass(frozen=True)
@@ -148,7 +162,7 @@ class Params(Section):
     data: Data = section(Data, "which images")
     partition: Partition = section(Partition, "who holds what")
     model: Model = section(Model, "the network")
-    problem: Literal["auto", "client_weighting", "toy"] = param(
+    problem: Literal["auto", "client_weighting", "consensus", "toy"] = param(
         "auto", "what is optimised; auto = what the algorithm is made for, or toy on `data.name: toy`"
     )
     problems: Problems = section(Problems, "settings of each problem")
@@ -163,6 +177,17 @@ class Params(Section):
         "average",
         "oracle_weights",
         "exact_gradient",
+        "fedavg",
+        "fedprox",
+        "fedcm",
+        "scaffold",
+        "fedsam",
+        "fedpd",
+        "fedadmm",
+        "feddyn",
+        "fedspeed",
+        "a_fedpd",
+        "a_fedpd_sam",
     ] = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")

@@ -75,13 +75,15 @@ class Recorder(pl.Callback):
         variables = module.state.variables
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
+        row |= module.measured
         if module.round % self.eval_every == 0 or module.round == module.rounds:
             measured = self.measure(variables)
             for name, value in measured.items():
                 if not math.isfinite(value):
                     raise NotFinite(
                         f"round {module.round}: the {name.replace('_', ' ')} is {value}."
-                        " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+                        " Fix: lower the step sizes of the algorithm in params.yaml"
+                        f" ({module.turn.hyper.main_step_size} first)."
                     )
             row |= measured
         found = module.turn.problem.client_weights(variables)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -19,7 +19,6 @@ from torch import nn
 
 from pipeline.algorithms import Algorithm, Cost, State, Turn
 from pipeline.errors import UserError
-from pipeline.params import ServerOptions
 
 
 class NotFinite(UserError):
@@ -43,6 +42,7 @@ class FederatedBilevel(pl.LightningModule):
             self.register_buffer(f"memory_{name}", value)
         self.round = 0  # outer iterations done
         self.cost = Cost()
+        self.measured: dict[str, float] = {}  # the method's measures in the last round; none before the first
 
     @property
     def state(self) -> State:
@@ -54,21 +54,26 @@ class FederatedBilevel(pl.LightningModule):
     def step_sizes(self) -> dict[str, float]:
         """Per variable to be moved, in force in the coming round."""
         factor = schedule(self.turn.hyper, self.rounds)(self.round)
-        return {name: size * factor for name, size in self.algorithm.step_sizes(self.turn.hyper).items()}
+        return {name: size * factor for name, size in self._sizes.items()}
+
+    @property
+    def _sizes(self) -> dict[str, float]:
+        """Step sizes before the schedule, of the variables that this run has."""
+        sizes = self.algorithm.step_sizes(self.turn.hyper)
+        return {name: size for name, size in sizes.items() if name in self.variables}
 
     def configure_optimizers(self) -> Any:
         """One optimizer and one schedule per server variable."""
         hyper = self.turn.hyper
         factor = schedule(hyper, self.rounds)
         optimizers = [
-            _optimizer(hyper if name == "w" else None, self.variables[name], size)
-            for name, size in self.algorithm.step_sizes(hyper).items()
+            _optimizer(hyper if name == "w" else None, self.variables[name], size) for name, size in self._sizes.items()
         ]
         return optimizers, [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in optimizers]
 
     def training_step(self, batch: int, batch_idx: int) -> None:
         """One outer iteration."""
-        optimizers = dict(zip(self.algorithm.step_sizes(self.turn.hyper), _listed(self.optimizers()), strict=True))
+        optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
         for inner in range(1, self.algorithm.inner_steps(self.turn.hyper) + 1):
             turn = dataclasses.replace(self.turn, round=self.round + 1, inner=inner, step_sizes=self.step_sizes)
             step = self.algorithm.step(self.state, turn)
@@ -80,6 +85,9 @@ class FederatedBilevel(pl.LightningModule):
                 if project:
                     self.variables[name].data.copy_(project(self.variables[name].data, self.turn.hyper))
             self.cost += step.cost
+            if step.report:
+                found = step.report(self.state.variables)
+                self.measured = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
         for scheduler in _listed(self.lr_schedulers()):
             scheduler.step()
         self.round += 1
@@ -91,7 +99,7 @@ class FederatedBilevel(pl.LightningModule):
         used = ", ".join(f"{variable} {size:.3g}" for variable, size in self.step_sizes.items())
         raise NotFinite(
             f"round {self.round + 1}: the variable {name} is no longer finite; step sizes were {used}."
-            " Fix: lower the step sizes of the algorithm in params.yaml (eta_w first)."
+            f" Fix: lower the step sizes of the algorithm in params.yaml ({self.turn.hyper.main_step_size} first)."
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -107,17 +115,32 @@ def _listed(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def schedule(options: ServerOptions, rounds: int) -> Callable[[int], float]:
+class Options(Protocol):
+    """What the loop itself reads of a method's hyper-parameters."""
+
+    @property
+    def optimizer(self) -> str: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+    @property
+    def schedule(self) -> str: ...
+
+
+def schedule(options: Options, rounds: int) -> Callable[[int], float]:
     """Factor of all step sizes after t of T rounds: 1, or (1 + cos(pi t / T)) / 2."""
     if options.schedule == "constant":
         return lambda t: 1.0
     return lambda t: 0.5 * (1.0 + math.cos(math.pi * t / rounds))
 
 
-def _optimizer(options: ServerOptions | None, parameter: nn.Parameter, size: float) -> torch.optim.Optimizer:
+def _optimizer(options: Options | None, parameter: nn.Parameter, size: float) -> torch.optim.Optimizer:
     """options None: a plain step."""
     if options is None or options.optimizer == "sgd":
         return torch.optim.SGD([parameter], lr=size)
     if options.optimizer == "momentum":
         return torch.optim.SGD([parameter], lr=size, momentum=options.momentum)
+    if options.optimizer == "adagrad":
+        return torch.optim.Adagrad([parameter], lr=size)
     return torch.optim.Adam([parameter], lr=size)

@@ -83,7 +83,8 @@ def train(
     """
     params = resolve(params)
     module = build_module(params, task.problem)
-    history = History(folder.path, task.clean, task.measures, list(module.algorithm.reports), task.digits)
+    scalars = [*module.algorithm.reports, *module.algorithm.measures]
+    history = History(folder.path, task.clean, task.measures, scalars, task.digits)
     if task.device.type == "cpu":
         keep_freed_memory()
     recorder = Recorder(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from pipeline import models
-from pipeline.data.catalog import CATALOG
+from pipeline.data.catalog import CATALOG, problem_in_use
 from pipeline.data.datasets import RawDataset
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
@@ -14,6 +16,7 @@ from pipeline.params import Params
 from pipeline.participation import fixed_count
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.consensus import Consensus
 from pipeline.problems.toy import Toy
 
 DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
@@ -44,14 +47,28 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
             f"algorithm: oracle_weights shares the weight among clean clients, and partition.scheme:"
             f" {partition.scheme} has none here. Fix: another algorithm, or one clean client."
         )
-    size = params.federation.validation_batch_size
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
+    model = build_model(params)
+    if problem_in_use(params) == "consensus":
+        return _consensus(params, model, data)
+    size = params.federation.validation_batch_size
     return ClientWeighting(
-        build_model(params),
+        model,
         data,
         l2=params.problems.client_weighting.l2,
         validation_batch=None if size == "all" else size,
+    )
+
+
+def _consensus(params: Params, model: models.FlatModel, data: FederatedData) -> Consensus:
+    """Normalisation is the network's first layer, so that whoever serves the network gives it plain images; padding
+    is then the mean colour, which that layer turns into 0."""
+    settings, info = params.problems.consensus, CATALOG[params.data.name]
+    if settings.normalise is True:
+        model = model.after(partial(models.Normalise, info.means, info.deviations))
+    return Consensus(
+        model, data, augment=settings.augment is True, fill=info.means if settings.normalise is True else ()
     )
 
 

@@ -1,0 +1,92 @@
+"""What problems on federated images share: one network, mean cross-entropy on each client's samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline import randomness
+from pipeline.data.federated import FederatedData
+from pipeline.models import FlatModel
+from pipeline.problems.base import Variables
+
+ImageBatch = tuple[Tensor, ...]
+"""Images [n, B, C, H, W] in [0, 1] and labels [n, B]; if some clients have fewer than B samples here, also which of the
+samples count, bool [n, B]. The server's batch has no leading client dimension."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """model: the network. data: everybody's samples. l2: adds l2/2 ||w||^2 to every client's loss."""
+
+    model: FlatModel
+    data: FederatedData
+    l2: float = 0.0
+
+    @property
+    def clients(self) -> int:
+        return self.data.clients
+
+    @property
+    def dimension(self) -> int:
+        return self.model.d
+
+    @property
+    def samples(self) -> Tensor:
+        return self.data.sizes
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ()
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        return {}
+
+    def network(self, variables: Variables) -> Tensor:
+        return variables["w"]
+
+    def initial(self, seed: int) -> Tensor:
+        return self.model.initial(seed).to(device=self.data.device, dtype=self.data.dtype)
+
+    def draw(self, stream: int, clients: Tensor, size: int) -> ImageBatch:
+        clients = clients.to(self.data.device)
+        return self.take(stream, clients, randomness.positions(stream, clients, self.data.sizes[clients], size))
+
+    def take(self, stream: int, clients: Tensor, positions: Tensor, present: Tensor | None = None) -> ImageBatch:
+        X, y = self.data.batch(clients, positions if present is None else positions * present)
+        return (X, y) if present is None else (X, y, present)
+
+    def losses(self, w: Tensor, batch: ImageBatch) -> Tensor:
+        X, y, *present = batch
+        losses = _mean_loss(self.model.apply(w, X.flatten(0, 1)), y, present)
+        return losses + 0.5 * self.l2 * w.dot(w) if self.l2 else losses
+
+    def losses_each(self, W: Tensor, batch: ImageBatch) -> Tensor:
+        X, y, *present = batch
+        if len(W) == 1:  # nothing to batch over
+            logits = self.model.apply(W.view(-1), X.flatten(0, 1))
+        else:
+            logits = self.model.apply_each(W, X).flatten(0, 1)
+        losses = _mean_loss(logits, y, present)
+        return losses + 0.5 * self.l2 * W.square().sum(1) if self.l2 else losses
+
+    def select(self, batch: ImageBatch, i: int) -> ImageBatch:
+        return self.part(batch, slice(i, i + 1))
+
+    def part(self, batch: ImageBatch, rows: slice) -> ImageBatch:
+        return tuple(tensor[rows] for tensor in batch)
+
+    @property
+    def one_by_one(self) -> bool:
+        return self.model.convolutional and self.data.device.type == "cpu"
+
+
+def _mean_loss(logits: Tensor, y: Tensor, present: list[Tensor]) -> Tensor:
+    """Mean cross-entropy of each client, [n], over the samples that count. logits: [n B, classes]; y: [n, B]."""
+    each = F.cross_entropy(logits, y.flatten(), reduction="none").view(y.shape)
+    if not present:
+        return each.mean(dim=1)
+    (counts,) = present
+    return (each * counts).sum(dim=1) / counts.sum(dim=1)
