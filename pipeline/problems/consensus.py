@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import randomness
@@ -75,6 +74,7 @@ def augmented(X: Tensor, u: Tensor, fill: tuple[float, ...] = ()) -> Tensor:
     column = torch.arange(W, device=X.device)
     column = torch.where(flip[:, None], W - 1 - column, column) + right[:, None]
     background = X.new_tensor(fill or (0.0,))[:, None, None]
-    padded = F.pad(X - background, [MARGIN] * 4) + background
+    padded = background.expand(M, C, H + 2 * MARGIN, W + 2 * MARGIN).clone()
+    padded[:, :, MARGIN:-MARGIN, MARGIN:-MARGIN] = X
     image, channel = (torch.arange(count, device=X.device) for count in (M, C))
     return padded[image[:, None, None, None], channel[:, None, None], row[:, None, :, None], column[:, None, None, :]]

@@ -59,7 +59,7 @@ def start(turn: LocalTurn, w: Tensor) -> dict[str, Tensor]:
 def step_sizes(hyper: Any) -> dict[str, float]:
     """Of the server's variables; lambda and x are there only if weights are learned."""
     sizes = {"w": hyper.eta_g}
-    if hasattr(hyper, "weights"):
+    if hasattr(hyper, "weights") and hyper.weights.mode == "learned":
         sizes |= {"lambda": hyper.weights.eta_lambda, "x": hyper.weights.eta_x}
     return sizes
 
