@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import imports, round_cost
+from benchmarks import imports, local_epochs, round_cost
 
-BENCHMARKS = {"round": round_cost.measure, "imports": imports.measure}
+BENCHMARKS = {"round": round_cost.measure, "imports": imports.measure, "epochs": local_epochs.measure}
 RECORDS = Path(__file__).with_name("records.jsonl")
 
 

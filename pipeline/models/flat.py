@@ -44,6 +44,17 @@ def _refusal(network: nn.Module) -> tuple[str, str] | None:
     return None
 
 
+def _dense_layers(network: nn.Module) -> list[nn.Module] | None:
+    """The layers of a network of Flatten, then Linear (with bias, nothing shared) and ReLU; None for any other."""
+    layers = list(network) if type(network) is nn.Sequential else []
+    if not layers or type(layers[0]) is not nn.Flatten or (layers[0].start_dim, layers[0].end_dim) != (1, -1):
+        return None
+    known = all(type(layer) in (nn.Linear, nn.ReLU) for layer in layers[1:])
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    complete = all(layer.bias is not None for layer in linear)
+    return layers if known and complete and 2 * len(linear) == len(list(network.parameters())) else None
+
+
 class FlatModel:
     """A network as the function (w, X) -> logits.
 
@@ -66,6 +77,7 @@ class FlatModel:
         self.shapes = [p.shape for p in parameters.values()]
         self.sizes = [p.numel() for p in parameters.values()]
         self.d = sum(self.sizes)
+        self._dense = _dense_layers(self._network)
         # Every place that holds a parameter, and which one. Listing them here makes sharing safe: the way of
         # functional_call itself (tie_weights) leaves its own values behind in a module used under two names.
         index = {id(p): i for i, p in enumerate(parameters.values())}
@@ -107,8 +119,22 @@ class FlatModel:
         return functional_call(self._network, values, (X,), tie_weights=False)
 
     def apply_each(self, W: Tensor, X: Tensor) -> Tensor:
-        """Logits [n, B, classes] of client i's images X[i] under the client's own parameters W[i]; W [n, d]."""
-        return vmap(self.apply)(W, X)
+        """Logits [n, B, classes] of client i's images X[i] under the client's own parameters W[i]; W [n, d].
+
+        Dense networks by batched matrix products, which cost half as much as `vmap` where the network is small.
+        """
+        layers = self._dense
+        if layers is None:
+            return vmap(self.apply)(W, X)
+        parts = iter(W.split(self.sizes, dim=1))
+        values = X
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                weight = next(parts).unflatten(1, layer.weight.shape)
+                values = torch.baddbmm(next(parts)[:, None], values, weight.mT)
+            else:
+                values = values.flatten(2) if isinstance(layer, nn.Flatten) else values.relu()
+        return values
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""

@@ -80,7 +80,7 @@ def train(turn: LocalTurn, start: Tensor, clients: Tensor, rule: Rule = Rule()) 
             g = g + (constant if constant.dim() == 1 else constant[:count])
         if hyper.clip_mode == "simulator":
             g = _clipped(g, hyper.clip_norm)
-        x -= eta * (g + shrink * x)
+        x.mul_(1.0 - eta * shrink).sub_(g, alpha=eta)  # x - eta (g + shrink x), in place: models may be large
         steps[:count] += 1
         gradients += count * (2 if rule.radius else 1)
     assert pull is not None  # there is at least one step
