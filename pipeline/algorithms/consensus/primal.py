@@ -58,7 +58,7 @@ def move(
     directions = {"w": -change(shares(state, turn, active), theta, trained)}
     cost = turn.cost(active, trained.gradients, down=down, up=up)
     if weights.learned(turn):
-        more, extra = weights.step(state, turn, active)
+        more, extra = weights.step(state, turn, active, trained)
         directions = more | {"w": directions["w"] + more["w"]}
         cost = cost + extra
         server += 1  # lambda

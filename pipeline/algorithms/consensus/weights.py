@@ -2,31 +2,46 @@
 
     min_x f_0(w*(x))   s.t.  w*(x) = argmin_w sum_i x_i f_i(w),  x on the simplex
 
-The lead method (`pipeline.algorithms.client_weighting.primal_dual`) descends and ascends
+The lead method (`pipeline.algorithms.client_weighting.primal_dual`) takes steps on the Lagrangian of the lower level's
+optimality condition, sum_i x_i grad f_i(w) = 0. Many local steps lead elsewhere: weighted federated averaging rests
+where the clients' changes cancel, and that is its lower level,
 
-    L_x(w, lambda) = f_0(w) + lambda^T sum_i x_i grad f_i(w) + Gamma sum_i x_i f_i(w)
+    G(w, x) = sum_i x_i G_i(w) = 0 ,     G_i(w) = (w - theta_i) / (eta_t K_i)      the pseudo-gradient of client i
 
-in w by  eta_w ( grad f_0 + sum_i x_i h_i ) + eta_w Gamma sum_i x_i g_i,  with h_i = Hess f_i lambda. Its last part is
-one step of weighted federated averaging. Here it is handed to the clients, who take many: with x_i (theta_i - w) for
--eta_w Gamma x_i g_i, a round is
+    L_x(w, lambda) = f_0(w) + lambda^T G(w, x) + augmentation
 
-    theta_i  = K local steps of client i from w
-    g_i, h_i   at w, the round's start, on minibatches of their own
-    w       <- w + sum_i x_i (theta_i - w) - eta_w ( grad f_0(w) + sum_i x_i h_i )
-    lambda  <- Proj( lambda + eta_lambda ( sum_i x_i g_i - rho lambda ) )
-    x       <- Proj_X( x - eta_x lambda^T g_i )
+| symbol | here | shape |
+|---|---|---|
+| w, x | variables `w`, `x` | [d], [N] |
+| lambda | variable `lambda` | [d] |
+| theta_i | `trained.models`, K_i local steps of client i from w | [n, d] |
+| g_i, h_i = Hess f_i lambda | at w, on a minibatch of their own; only lambda^T g_i and sum_i x_i h_i are formed | |
+| eta_w, eta_lambda, eta_x, rho | `hyper.weights.eta_w`, ..., `hyper.weights.dual_damping` | scalars |
 
-To first order theta_i - w = -eta K g_i, so this is the lead method with Gamma = K eta / eta_w, exactly so for K = 1:
-where its Gamma is large, many local steps do in one exchange what it needs many for. lambda's fixed point is that of
-the lower level's optimality condition, sum_i x_i g_i = rho lambda, taken where no client drifts: at the server's own w.
-What local steps add is the usual drift of averaging: heterogeneous clients pull w off sum_i x_i g_i = 0 by
-O(eta K), and lambda pulls back. x moves by lambda^T g_i, the mean over both minibatches, as in the lead method.
+The augmentation's descent is the averaging itself, w + sum_i x_i (theta_i - w) = w - eta K G. The derivative of G
+along lambda is taken at the round's start, where it is sum_i x_i h_i to first order in eta K; and so is its derivative
+with respect to x_i, lambda^T g_i. A round is
+
+    w      <- w + sum_i x_i (theta_i - w) - eta_w ( grad f_0(w) + sum_i x_i h_i )
+    lambda <- Proj( lambda + eta_lambda ( sum_i x_i G_i - rho lambda ) )
+    x      <- Proj_X( x - eta_x lambda^T g_i )
+
+At rest G = rho lambda, and with H = sum_j x_j Hess f_j
+
+    lambda = -(H + (eta K / eta_w) rho I)^(-1) grad f_0(w) ,     at averaging's own w:
+
+the lead method's dual with Gamma = eta K / eta_w; for K = 1 every direction is the lead method's, on equal minibatches.
+
+Two other choices were tried on digits (mlp, 7 noise clients of 10, 20 local steps, 60 rounds, one seed; plain mean
+38 %, oracle weights 91 %, this rule 93 %). sum_i x_i g_i in lambda's step is not 0 where averaging rests, so lambda is
+drawn to a multiple of the clients' drift: 88 %, and the weight runs to one client. lambda^T G_i in x's step, which
+local training has shortened, learns slowly: 65 %, noise clients still hold half of the weight.
 
 Absent clients: sums take x_i / max(sum of active x, floor) and an inner product counts N/n-fold, as the estimator
 `normalised` of the client-weighting family.
 
-Per active client, beside local training: down lambda, up g_i and h_i (2d) and the inner product on h_i's minibatch (one
-number); one gradient and one product.
+Per active client, beside local training: down lambda (d), up h_i (d) and lambda^T g_i (one number); one product, whose
+pass yields the inner product too.
 """
 
 from __future__ import annotations
@@ -38,6 +53,7 @@ from torch import Tensor
 
 from pipeline.algorithms.base import Cost, State
 from pipeline.algorithms.client_weighting import estimators
+from pipeline.algorithms.consensus.local import Trained
 from pipeline.algorithms.consensus.turn import LocalTurn
 
 
@@ -70,20 +86,19 @@ def shares(state: State, turn: LocalTurn, active: Tensor) -> Tensor:
     return estimators.coefficients("normalised", x, active, floor)
 
 
-def step(state: State, turn: LocalTurn, active: Tensor) -> tuple[dict[str, Tensor], Cost]:
+def step(state: State, turn: LocalTurn, active: Tensor, trained: Trained) -> tuple[dict[str, Tensor], Cost]:
     """Directions of lambda and x, what the direction of w gains, and the cost beside local training."""
-    hyper, oracle, problem = turn.hyper.weights, turn.oracle, turn.oracle.problem
-    w, lam = state.variables["w"], state.variables["lambda"]
-    c, size = shares(state, turn, active), turn.federation.batch_size
-    B, B_product = (problem.draw(turn.stream(purpose), active, size) for purpose in ("gradient", "product"))
-    sum_h, inner_h = oracle.weighted_product(w, lam, B_product, c)
-    sum_g, inner_g = oracle.gradient_with_inner(w, lam, B, c)
-    g_0 = oracle.validation_gradient(w, problem.draw_validation(turn.stream("validation")))
+    hyper, problem = turn.hyper.weights, turn.oracle.problem
+    w, lam, c = state.variables["w"], state.variables["lambda"], shares(state, turn, active)
+    B = problem.draw(turn.stream("product"), active, turn.federation.batch_size)
+    sum_h, inner = turn.oracle.weighted_product(w, lam, B, c)
+    g_0 = turn.oracle.validation_gradient(w, problem.draw_validation(turn.stream("validation")))
+    per_step = c / (turn.eta * trained.steps)
     directions = {
         # The server's optimizer multiplies by eta_g, which is the clients' part of the step, not this one's.
         "w": hyper.eta_w / turn.hyper.eta_g * (g_0 + sum_h),
-        "lambda": hyper.dual_damping * lam - sum_g,
-        "x": estimators.scatter((inner_g + inner_h) / 2, active, problem.clients),
+        "lambda": hyper.dual_damping * lam - per_step @ (w - trained.models),
+        "x": estimators.scatter(inner, active, problem.clients),
     }
     n, d = len(active), problem.dimension
-    return directions, Cost(0, floats_up=2 * d * n + n, floats_down=d * n, gradients=n, hvps=n)
+    return directions, Cost(0, floats_up=d * n + n, floats_down=d * n, hvps=n)
