@@ -236,13 +236,14 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
 
     import numpy as np
 
-    from pipeline.problems.client_weighting import ClientWeighting
+    from pipeline.problems.images import Images
     from pipeline.training import evaluation
 
     with (out / "history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     evaluated = [row for row in rows if row["validation_loss"]]
-    columns = ["round", *task.measures]
+    measured = [name for name in task.measures if name != "average_accuracy" or evaluated[-1][name]]
+    columns = ["round", *measured]  # theta-bar is not every method's
     with np.load(out / "client_weights_history.npz") as saved:
         weights = saved["weights"].astype(float)
     curve: dict[str, list[float]] = {
@@ -253,13 +254,13 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
         last = weights[-TAIL:].mean(0)
         outcome["weights"] = [round(value, 7) for value in last.tolist()]
         curve["clean_weight"] = [float(weights[int(r), task.clean].sum()) for r in curve["round"]]
-    if isinstance(task.problem, ClientWeighting):
+    if isinstance(task.problem, Images):
         found = evaluation.outcome(task.problem, variables)
         outcome["test_loss"] = found.test.loss
         if found.selection:
             outcome |= {"selection_accuracy": found.selection.accuracy, "selection_loss": found.selection.loss}
         weights = np.array(outcome.get("weights", found.weights))
-        outcome |= evaluation.weight_quality(weights, task.problem.oracle_weights.cpu().numpy(), task.clean)
+        outcome |= evaluation.weight_quality(weights, task.problem.data.oracle_weights.cpu().numpy(), task.clean)
         outcome |= evaluation.detection(weights, task.kinds, quality)
     costs = ("communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
     return {

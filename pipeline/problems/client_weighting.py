@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.problems.base import Variables
 from pipeline.problems.images import ImageBatch, Images
 
 
@@ -27,9 +26,6 @@ class ClientWeighting(Images):
     """The problem on federated image data. validation_batch: size of B_0, None = the whole validation set."""
 
     validation_batch: int | None = None
-
-    def client_weights(self, variables: Variables) -> Tensor | None:
-        return variables.get("x")
 
     @property
     def oracle_weights(self) -> Tensor:

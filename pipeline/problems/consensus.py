@@ -36,9 +36,6 @@ class Consensus(Images):
     augment: bool = False
     fill: tuple[float, ...] = ()
 
-    def client_weights(self, variables: Variables) -> Tensor | None:
-        return None
-
     @property
     def measures(self) -> tuple[str, ...]:
         return ("average_accuracy",)

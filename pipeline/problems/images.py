@@ -44,6 +44,9 @@ class Images:
     def measure(self, variables: Variables) -> dict[str, float]:
         return {}
 
+    def client_weights(self, variables: Variables) -> Tensor | None:
+        return variables.get("x")
+
     def network(self, variables: Variables) -> Tensor:
         return variables["w"]
 

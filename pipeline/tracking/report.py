@@ -110,6 +110,7 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
         for name in ("round", "test_accuracy", "validation_loss")
     )
     found = _weights_over_rounds(folder, results, partition.kinds, oracle)
+    header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
     if found:
         rounds, weights = found
         stride = thin(record.rounds)
@@ -119,8 +120,9 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
             bad.max(1) if bad.size else np.zeros(len(weights)),
             np.abs(weights - oracle).sum(1),
         )
-        header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
         _write_csv(folder / "weights.csv", header, zip(*(s[::stride] for s in (rounds, *series)), strict=True))
+    else:  # DVC draws the same series for every method
+        _write_csv(folder / "weights.csv", header, ())
     figures.save(
         figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle),
         folder / "final_weights.png",

@@ -103,7 +103,7 @@ def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
     selected = len(data.selection_labels) > 0
     weights = problem.client_weights(variables)
     if weights is None:
-        weights = torch.full((data.clients,), 1.0 / data.clients)
+        weights = torch.full((data.clients,), 1.0 / data.clients, dtype=torch.float64)
     return Outcome(
         test=classify(model, data, w, data.test_images, data.test_labels),
         selection=classify(model, data, w, data.selection_images, data.selection_labels) if selected else None,
