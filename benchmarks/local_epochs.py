@@ -53,7 +53,7 @@ SETTINGS = {
 
 
 def measure() -> dict[str, float]:
-    """Seconds of training (median, best, and of the processor), the final accuracy, and the local steps of all clients together."""
+    """Seconds of training (median, best, of the processor), final accuracy, and all clients' local steps together."""
     params = resolve(override(Params(), SETTINGS))
     with tempfile.TemporaryDirectory() as scratch:
         raw = _mnist(Path(scratch))
