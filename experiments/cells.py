@@ -243,7 +243,8 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
     with (out / "history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     evaluated = [row for row in rows if row["validation_loss"]]
-    columns = ["round", *task.measures]
+    measured = [name for name in task.measures if name != "average_accuracy" or evaluated[-1][name]]
+    columns = ["round", *measured]  # theta-bar is not every method's
     with np.load(out / "client_weights_history.npz") as saved:
         weights = saved["weights"].astype(float)
     curve: dict[str, list[float]] = {

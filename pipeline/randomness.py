@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pipeline.seeds import key
 
-__all__ = ["bits", "key", "normal", "positions", "torch_generator", "uniform"]
+__all__ = ["bits", "key", "normal", "permutations", "positions", "torch_generator", "uniform"]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -74,6 +74,18 @@ def positions(stream: int, clients: Tensor, sizes: Tensor, count: int) -> Tensor
     sizes: [n] int64 below 2^31 (the bias of multiply-and-shift is then below size / 2^31).
     """
     return (_shift_right(bits(stream, clients, count), 33) * sizes[:, None]) >> 31
+
+
+def permutations(stream: int, clients: Tensor, sizes: Tensor) -> Tensor:
+    """[n, max(sizes)] int64: row i starts with 0..sizes[i]-1 in uniformly random order; what follows is padding
+    (positions from sizes[i] on). The order of a client does not depend on who else is asked for.
+
+    sizes: [n] int64, at least 1.
+    """
+    longest = int(sizes.max())
+    rank = _shift_right(bits(stream, clients, longest), 1)
+    padding = torch.arange(longest, device=clients.device) >= sizes[:, None]
+    return rank.masked_fill(padding, _MASK >> 1).argsort(dim=1, stable=True)
 
 
 def torch_generator(seed: int, purpose: str, *indices: int) -> torch.Generator:

@@ -19,6 +19,17 @@ from pipeline.algorithms.client_weighting.primal_dual import PRIMAL_DUAL
 from pipeline.algorithms.client_weighting.rfho import RFHO
 from pipeline.algorithms.client_weighting.sustain import SUSTAIN
 from pipeline.algorithms.client_weighting.validation_only import VALIDATION_ONLY
+from pipeline.algorithms.consensus.a_fedpd import A_FEDPD
+from pipeline.algorithms.consensus.a_fedpd_sam import A_FEDPD_SAM
+from pipeline.algorithms.consensus.fedadmm import FEDADMM
+from pipeline.algorithms.consensus.fedavg import FEDAVG
+from pipeline.algorithms.consensus.fedcm import FEDCM
+from pipeline.algorithms.consensus.feddyn import FEDDYN
+from pipeline.algorithms.consensus.fedpd import FEDPD
+from pipeline.algorithms.consensus.fedprox import FEDPROX
+from pipeline.algorithms.consensus.fedsam import FEDSAM
+from pipeline.algorithms.consensus.fedspeed import FEDSPEED
+from pipeline.algorithms.consensus.scaffold import SCAFFOLD
 
 ALGORITHMS: dict[str, Algorithm[Any]] = {
     "primal_dual": PRIMAL_DUAL,
@@ -39,6 +50,17 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "fedbioacc": FEDBIOACC,
     "fedbio_local": FEDBIO_LOCAL,
     "fedbioacc_local": FEDBIOACC_LOCAL,
+    "fedavg": FEDAVG,
+    "fedprox": FEDPROX,
+    "fedcm": FEDCM,
+    "scaffold": SCAFFOLD,
+    "fedsam": FEDSAM,
+    "fedpd": FEDPD,
+    "fedadmm": FEDADMM,
+    "feddyn": FEDDYN,
+    "fedspeed": FEDSPEED,
+    "a_fedpd": A_FEDPD,
+    "a_fedpd_sam": A_FEDPD_SAM,
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Cost", "Federation", "State", "Step", "Turn"]

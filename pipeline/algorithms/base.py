@@ -121,10 +121,12 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """What one inner step hands back. directions: per variable to be moved."""
+    """What one inner step hands back. directions: per variable to be moved. report: the method's `measures` of this
+    step, as scalars, from the server's variables once they have moved."""
 
     directions: dict[str, Tensor]
     cost: Cost
+    report: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,11 @@ class Algorithm(Generic[TurnT]):
 
     turn: its family's kind of turn. init(turn) -> State; step(state, turn) -> Step; inner_steps(hyper) -> how many
     steps make an outer iteration (K, or K + 1 where x's direction needs the model after its K-th update);
-    step_sizes(hyper) -> one per variable to be moved; projections: per constrained variable, (value, hyper) ->
-    projected value. assigned: variables whose direction is old - new; they take steps of size 1 whatever the schedule,
-    which their local steps follow already. client_rows: memory [N, d] of clients' own answers, which several processes
-    share out. reports: scalars worth a curve, of the server's variables after a round.
+    step_sizes(hyper) -> one per variable to be moved (those that the problem at hand leaves out are ignored);
+    projections: per constrained variable, (value, hyper) -> projected value. assigned: variables whose direction is
+    old - new; they take steps of size 1 whatever the schedule, which their local steps follow already. client_rows:
+    memory [N, d] of clients' own answers, which several processes share out. reports: scalars worth a curve, of the
+    server's variables after a round. measures: names of the scalars that `Step.report` yields.
     """
 
     turn: type[TurnT]
@@ -148,3 +151,4 @@ class Algorithm(Generic[TurnT]):
     assigned: frozenset[str] = frozenset()
     client_rows: frozenset[str] = frozenset()
     reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)
+    measures: tuple[str, ...] = ()

@@ -10,7 +10,11 @@ from pipeline.params.pairs import HEADS, ProblemName, family, in_use, made_for, 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Shape of the images and the lead protocol's sizes (design and section 4.2 of the lead specification)."""
+    """Shape of the images and the lead protocol's sizes (design and section 4.2 of the lead specification).
+
+    means, deviations: of each channel, for normalisation; those of colour images are the a_fedpd specification's
+    (section 4.1), the others the customary ones of the training images.
+    """
 
     classes: int
     channels: int
@@ -19,17 +23,19 @@ class DatasetInfo:
     selection_per_label: int
     noise_samples: int
     batch_size: int
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
     cleaning_samples: int = 4500  # of each client under the scheme `cleaning`
     cleaning_validation: int = 50
     imbalance: float = 0.01  # of the scheme `longtail`
 
 
 CATALOG: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, 100, 10, 0.1),
-    "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
-    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64),
-    "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64),
-    "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64),
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1),
+    "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.1307,), (0.3081,)),
+    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,)),
+    "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64, (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
+    "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
 }
 
 
@@ -75,7 +81,12 @@ def _problems(params: Params) -> Problems:
     if cleaning.validation == "auto":
         on_clients = upper_on_clients("data_cleaning", "auto", params.partition.scheme)
         cleaning = replace(cleaning, validation="clients" if on_clients else "server")
-    return replace(params.problems, hyper_representation=heads, data_cleaning=cleaning)
+    consensus, colour = params.problems.consensus, CATALOG[params.data.name].channels > 1
+    if consensus.augment == "auto":
+        consensus = replace(consensus, augment=colour)
+    if consensus.normalise == "auto":
+        consensus = replace(consensus, normalise=colour)
+    return replace(params.problems, hyper_representation=heads, data_cleaning=cleaning, consensus=consensus)
 
 
 def _partition(part: Partition, info: DatasetInfo) -> Partition:

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, not_allowed
 from pipeline.models.flat import FlatModel
-from pipeline.models.networks import cnn, lenet5, lenet_wide, linear, mlp, mlp3
+from pipeline.models.networks import Normalise, cnn, lenet5, lenet_wide, linear, mlp, mlp3
 from pipeline.models.resnet import resnet18
 
-__all__ = ["MODELS", "FlatModel", "build", "source_files"]
+__all__ = ["MODELS", "FlatModel", "Normalise", "build", "source_files"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,

@@ -58,6 +58,17 @@ def _each(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     return vmap(function)(*arguments)
 
 
+def _dense_layers(network: nn.Module) -> list[nn.Module] | None:
+    """The layers of a network of Flatten, then Linear (with bias, nothing shared) and ReLU; None for any other."""
+    layers = list(network) if type(network) is nn.Sequential else []
+    if not layers or type(layers[0]) is not nn.Flatten or (layers[0].start_dim, layers[0].end_dim) != (1, -1):
+        return None
+    known = all(type(layer) in (nn.Linear, nn.ReLU) for layer in layers[1:])
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    complete = all(layer.bias is not None for layer in linear)
+    return layers if known and complete and 2 * len(linear) == len(list(network.parameters())) else None
+
+
 class FlatModel:
     """A network as the function (w, X) -> logits.
 
@@ -68,7 +79,7 @@ class FlatModel:
 
     def __init__(self, make: Callable[[], nn.Module], label: str = "network") -> None:
         """make: builds the network with fresh random parameters. label: what errors call it."""
-        self._make = make
+        self._make, self._label = make, label
         with _own_randomness(0):
             self._network = make()
         refusal = _refusal(self._network)
@@ -80,6 +91,7 @@ class FlatModel:
         self.shapes = [p.shape for p in parameters.values()]
         self.sizes = [p.numel() for p in parameters.values()]
         self.d = sum(self.sizes)
+        self._dense = _dense_layers(self._network)
         # Every place that holds a parameter, and which one. Listing them here makes sharing safe: the way of
         # functional_call itself (tie_weights) leaves its own values behind in a module used under two names.
         index = {id(p): i for i, p in enumerate(parameters.values())}
@@ -101,6 +113,15 @@ class FlatModel:
         is_last = isinstance(holders[-1], nn.Linear) and own == parameters[-len(own) :] and len(own) < len(parameters)
         alone = all(places.count(i) == 1 for i in range(len(parameters) - len(own), len(parameters)))
         return sum(self.sizes[-len(own) :]) if is_last and alone else 0
+
+    def after(self, layer: Callable[[], nn.Module]) -> FlatModel:
+        """The same network behind a layer without parameters: as many parameters, in the same order."""
+        return FlatModel(lambda: nn.Sequential(layer(), self._make()), self._label)
+
+    @property
+    def convolutional(self) -> bool:
+        """Whether the network has convolutions."""
+        return any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in self._network.modules())
 
     def initial(self, seed: int) -> Tensor:
         """[d]: the network's own random initialisation; equal seeds give equal vectors."""
@@ -134,8 +155,22 @@ class FlatModel:
         return self._call([piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)], X)
 
     def apply_each(self, W: Tensor, X: Tensor) -> Tensor:
-        """Logits [n, B, classes] of client i's images X[i] under the client's own parameters W[i]; W [n, d]."""
-        return _each(self.apply, W, X)
+        """Logits [n, B, classes] of client i's images X[i] under the client's own parameters W[i]; W [n, d].
+
+        Dense networks by batched matrix products, which cost half as much as `vmap` where the network is small.
+        """
+        layers = self._dense
+        if layers is None:
+            return _each(self.apply, W, X)
+        parts = iter(W.split(self.sizes, dim=1))
+        values = X
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                weight = next(parts).unflatten(1, layer.weight.shape)
+                values = torch.baddbmm(next(parts)[:, None], values, weight.mT)
+            else:
+                values = values.flatten(2) if isinstance(layer, nn.Flatten) else values.relu()
+        return values
 
     def apply_halves_each(self, X: Tensor, Y: Tensor, images: Tensor) -> Tensor:
         """The same with each client's own body X[i] and last layer Y[i]; X [n, d - head], Y [n, head]."""

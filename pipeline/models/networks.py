@@ -13,9 +13,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from pipeline.models.pooling import MaxPool2x2
+
+
+class Normalise(nn.Module):
+    """(x - mean) / deviation, channel by channel: [B, C, H, W] -> [B, C, H, W]."""
+
+    def __init__(self, means: tuple[float, ...], deviations: tuple[float, ...]) -> None:
+        super().__init__()
+        self.means, self.deviations = means, deviations
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, deviation = (
+            torch.tensor(values, dtype=x.dtype, device=x.device)[:, None, None]
+            for values in (self.means, self.deviations)
+        )
+        return (x - mean) / deviation
 
 
 def _dense(*widths: int) -> list[nn.Module]:
@@ -44,17 +60,6 @@ def _two_convolutions(
     )
 
 
-class _Normalised(nn.Module):
-    """(x - mean) / std, with constants that are no state."""
-
-    def __init__(self, mean: float, std: float) -> None:
-        super().__init__()
-        self.mean, self.std = mean, std
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
-
-
 def _normalised(mean_and_std: Sequence[float]) -> list[nn.Module]:
     """The layer, if there is one."""
     if not mean_and_std:
@@ -62,7 +67,7 @@ def _normalised(mean_and_std: Sequence[float]) -> list[nn.Module]:
     numbers = [value for value in mean_and_std if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) != 2 or len(mean_and_std) != 2 or numbers[1] <= 0:
         raise ValueError(f"normalise must be [mean, std] with std > 0, not {list(mean_and_std)}")
-    return [_Normalised(numbers[0], numbers[1])]
+    return [Normalise((numbers[0],), (numbers[1],))]
 
 
 def linear(channels: int, image_size: int, classes: int) -> nn.Module:

@@ -7,13 +7,17 @@ families; a new problem is a line in `FITS`.
 | bilevel | general problems with one lower variable for all clients (BilevelProblem) |
 | local | general problems with a lower variable for each client (BilevelProblem, `local_lower`) |
 | either | both of the latter |
+| averaging | one model by clients' local steps; client weights too (LocalProblem) |
+| consensus | the plain mean of the clients' losses by local steps with duals or control variates (LocalProblem) |
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-ProblemName = Literal["auto", "client_weighting", "hyper_representation", "data_cleaning", "loss_tuning", "fair", "toy"]
+ProblemName = Literal[
+    "auto", "client_weighting", "hyper_representation", "data_cleaning", "loss_tuning", "fair", "consensus", "toy"
+]
 """What `problem` may be."""
 
 AlgorithmName = Literal[
@@ -35,6 +39,17 @@ AlgorithmName = Literal[
     "fedbioacc",
     "fedbio_local",
     "fedbioacc_local",
+    "fedavg",
+    "fedprox",
+    "fedcm",
+    "scaffold",
+    "fedsam",
+    "fedpd",
+    "fedadmm",
+    "feddyn",
+    "fedspeed",
+    "a_fedpd",
+    "a_fedpd_sam",
 ]
 """What `algorithm` may be."""
 
@@ -55,14 +70,17 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "bilevel": ("simfbo", "shrofbo", "fednest_general", "aggitd", "fedbio", "fedbioacc"),
     "local": ("fedbio_local", "fedbioacc_local"),
     "either": ("lfednest",),
+    "averaging": ("fedavg", "fedprox", "fedcm", "fedsam"),
+    "consensus": ("scaffold", "fedpd", "fedadmm", "feddyn", "fedspeed", "a_fedpd", "a_fedpd_sam"),
 }
 
 FITS: dict[str, tuple[str, ...]] = {
-    "client_weighting": ("weighting", "bilevel", "either"),
+    "client_weighting": ("weighting", "bilevel", "either", "averaging"),
     "hyper_representation": ("bilevel", "local", "either"),
     "data_cleaning": ("bilevel", "either"),
     "loss_tuning": ("bilevel", "either"),
     "fair": ("bilevel", "either"),
+    "consensus": ("averaging", "consensus"),
     "toy": ("weighting", "bilevel", "either"),
 }
 """Problem -> families of methods."""
@@ -75,6 +93,8 @@ REASONS: dict[str, str] = {
     "bilevel": "it moves one lower variable for all clients",
     "local": "it is made for local lower levels, one lower variable per client",
     "either": "it needs an upper and a lower level",
+    "averaging": "it trains one model by clients' local steps, and beside it nothing but client weights",
+    "consensus": "its duals or control variates belong to the plain mean of the clients' losses",
 }
 """Family -> why it does not fit elsewhere."""
 
@@ -83,6 +103,8 @@ AUTO: dict[str, ProblemName] = {
     "bilevel": "client_weighting",
     "local": "hyper_representation",
     "either": "hyper_representation",
+    "averaging": "consensus",
+    "consensus": "consensus",
 }
 """Family -> the problem its methods are made for: what `problem: auto` means on images."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.methods import ServerOptions
+from pipeline.params.methods import DualOptions, ServerOptions
 from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, in_use, made_for, upper_on_clients
 from pipeline.params.sections import MODEL_NAMES, Params
 
@@ -22,6 +22,7 @@ def check_rules(params: Params) -> None:
         _validation(params)
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
+    _local_steps(params)
 
 
 def require_rates(key: str, rates: list[float]) -> None:
@@ -105,6 +106,34 @@ def _validation(params: Params) -> None:
             0,
             f"at least 1 for problem: {problem}, whose upper level is the server's validation set",
             "set it to auto",
+        )
+
+
+def _local_steps(params: Params) -> None:
+    """What the methods with duals cannot be combined with."""
+    options, name, federation = getattr(params.algorithms, params.algorithm), params.algorithm, params.federation
+    if not isinstance(options, DualOptions):
+        return
+    if options.optimizer != "sgd":
+        raise not_allowed(
+            f"algorithms.{name}.optimizer",
+            options.optimizer,
+            f"sgd: the server of {name} takes the minimiser that its duals belong to, not a step along a gradient",
+            "set it to sgd, or choose fedavg, fedprox, fedcm, scaffold or fedsam",
+        )
+    if federation.aggregation != "uniform":
+        raise not_allowed(
+            "federation.aggregation",
+            federation.aggregation,
+            f"uniform for {name}, whose duals belong to the plain mean of the clients' losses",
+            "set it to uniform, or choose fedavg",
+        )
+    if name == "fedpd" and federation.participation < 1.0:
+        raise not_allowed(
+            "federation.participation",
+            federation.participation,
+            "1.0 for fedpd, whose rule is defined for full participation only",
+            "set it to 1.0, or choose a_fedpd, feddyn or fedadmm",
         )
 
 

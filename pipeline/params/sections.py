@@ -158,6 +158,19 @@ class Fair(Section):
 
 
 @dataclass(frozen=True)
+class Consensus(Section):
+    """One model for everybody: the mean of the clients' training losses."""
+
+    augment: bool | Auto = param(
+        "auto",
+        "random flips and crops of training images, on the device; auto = on for colour images, off elsewhere",
+    )
+    normalise: bool | Auto = param(
+        "auto", "channels to mean 0 and deviation 1, within the network; auto = on for colour images, off elsewhere"
+    )
+
+
+@dataclass(frozen=True)
 class Toy(Section):
     """Strongly convex clients drawn from the seed, solved exactly for comparison (`data.name: toy`)."""
 
@@ -179,6 +192,7 @@ class Problems(Section):
     data_cleaning: DataCleaning = section(DataCleaning, "a weight for every training sample")
     loss_tuning: LossTuning = section(LossTuning, "a loss for imbalanced classes")
     fair: Fair = section(Fair, "client weights that help the worst clients")
+    consensus: Consensus = section(Consensus, "one model that minimises the mean of the clients' losses")
     toy: Toy = section(Toy, "client weighting on functions with closed forms")
 
 

@@ -180,3 +180,69 @@ class WeightingProblem(Problem, Protocol):
     def select(self, batch: Batch, i: int) -> Batch:
         """The batch of its i-th client alone."""
         ...
+
+
+class LocalProblem(Problem, Protocol):
+    """What methods with local steps ask: losses of every client at its own parameters."""
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        ...
+
+    @property
+    def samples(self) -> Tensor:
+        """Training samples of each client, [N]."""
+        ...
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether gradients of one client after the other are faster here than a batched pass."""
+        ...
+
+    def initial(self, seed: int) -> Tensor:
+        """theta^0, [d]."""
+        ...
+
+    def draw(self, stream: int, clients: Tensor, size: int) -> Batch:
+        """A minibatch of `size` samples with replacement for each of the clients [n]."""
+        ...
+
+    def take(self, stream: int, clients: Tensor, positions: Tensor, present: Tensor | None = None) -> Batch:
+        """The samples at `positions` [n, B], each counted from 0 within its client; those that are not `present` (bool
+        [n, B]) do not count. The stream serves whatever else is random about a sample."""
+        ...
+
+    def losses(self, w: Tensor, batch: Batch) -> Tensor:
+        """f_i(w; B_i) for each client of the batch, [n], all at one w [d]; differentiable in w."""
+        ...
+
+    def losses_each(self, W: Tensor, batch: Batch) -> Tensor:
+        """f_i(W_i; B_i) for each client of the batch, [n], each at its own row of W [n, d]; differentiable in W."""
+        ...
+
+    def select(self, batch: Batch, i: int) -> Batch:
+        """The batch of its i-th client alone."""
+        ...
+
+    def part(self, batch: Batch, rows: slice) -> Batch:
+        """The batch of some of its clients."""
+        ...
+
+
+@runtime_checkable
+class WeightedLocalProblem(LocalProblem, Protocol):
+    """A local problem whose server has a validation loss, so that client weights can be learned."""
+
+    @property
+    def oracle_weights(self) -> Tensor:
+        """The weights of somebody who knows which clients are clean, [N]."""
+        ...
+
+    def draw_validation(self, stream: int) -> Batch:
+        """The server's minibatch B_0."""
+        ...
+
+    def validation_loss(self, w: Tensor, batch: Batch) -> Tensor:
+        """f_0(w; B_0), scalar; differentiable in w."""
+        ...

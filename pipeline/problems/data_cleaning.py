@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from pipeline.problems.base import Variables
-from pipeline.problems.images import ImageBilevel, Minibatch
+from pipeline.problems.bilevel_images import ImageBilevel, Minibatch
 
 
 @dataclass(frozen=True)

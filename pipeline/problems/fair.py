@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from pipeline.problems.base import Variables
-from pipeline.problems.images import ImageBilevel, Minibatch
+from pipeline.problems.bilevel_images import ImageBilevel, Minibatch
 
 WORST = 0.1
 """Share of the clients whose mean accuracy is reported as that of the worst."""

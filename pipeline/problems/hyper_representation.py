@@ -33,7 +33,7 @@ from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
-from pipeline.problems.images import ImageBilevel, Minibatch, cross_entropies
+from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, cross_entropies
 
 
 @dataclass(frozen=True)

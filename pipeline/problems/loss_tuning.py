@@ -26,7 +26,7 @@ from torch import Tensor
 
 from pipeline.data.federated import FederatedData
 from pipeline.problems.base import Variables
-from pipeline.problems.images import ImageBilevel, Minibatch, client_means, cross_entropies
+from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, client_means, cross_entropies
 
 
 @dataclass(frozen=True)

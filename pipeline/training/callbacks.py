@@ -23,7 +23,7 @@ class Recorder(pl.Callback):
 
     A save is: history first, checkpoint second (atomically), then the listener is told. A run killed at any instant
     goes on from the last save. on_rows: receives the rows of each save. writes: False in all but the first process of a
-    run, which take part in saves without a word of their own. latest: the newest value of every column.
+    run, which take part in saves without a word of their own. fresh: nothing is saved yet, not even round 0. latest: the newest value of every column.
     """
 
     def __init__(
@@ -36,8 +36,9 @@ class Recorder(pl.Callback):
         checkpoint_every: int,
         on_rows: Callable[[list[Row]], None] = lambda rows: None,
         writes: bool = True,
+        fresh: bool = True,
     ) -> None:
-        self.writes = writes
+        self.writes, self.fresh = writes, fresh
         self.history, self.measure, self.checkpoint = history, measure, checkpoint
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}
@@ -57,7 +58,7 @@ class Recorder(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._since = time.perf_counter()
         assert isinstance(pl_module, FederatedBilevel)
-        if pl_module.round == 0:
+        if self.fresh:
             self._record(pl_module)
             self._save(trainer)
 
@@ -80,13 +81,15 @@ class Recorder(pl.Callback):
         variables = module.served
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
+        row |= module.measured
         if module.round % self.eval_every == 0 or module.round == module.rounds:
             measured = self.measure(variables)
             for name, value in measured.items():
                 if not math.isfinite(value):
                     raise NotFinite(
                         f"round {module.round}: the {name.replace('_', ' ')} is {value}."
-                        " Fix: lower the step sizes of the algorithm in params.yaml (eta_w or eta_y first)."
+                        " Fix: lower the step sizes of the algorithm in params.yaml"
+                        f" ({module.turn.hyper.main_step_size} first)."
                     )
             row |= measured
         found = module.turn.problem.client_weights(variables)

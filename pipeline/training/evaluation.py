@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +155,7 @@ def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
     weights = problem.client_weights(variables)
     weighted = weights is not None
     if weights is None:
-        weights = torch.full((data.clients,), 1.0 / data.clients)
+        weights = torch.full((data.clients,), 1.0 / data.clients, dtype=torch.float64)
     return Outcome(
         test=classify(problem, variables, data.test_images, data.test_labels),
         selection=classify(problem, variables, data.selection_images, data.selection_labels) if selected else None,
@@ -164,6 +164,16 @@ def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
         weighted=weighted,
         measures=problem.measure(variables),
     )
+
+
+def rounds_to(rows: Sequence[Mapping[str, float | None]], targets: Sequence[float]) -> dict[float, int | None]:
+    """The first evaluated round whose test accuracy is at least each target; None for one never reached.
+
+    rows: a history (`pipeline.tracking.metrics.read_history`), in the order of rounds; targets in [0, 1].
+    """
+    cells = ((row["round"], row.get("test_accuracy")) for row in rows)
+    evaluated = [(int(at), accuracy) for at, accuracy in cells if at is not None and accuracy is not None]
+    return {target: next((at for at, accuracy in evaluated if accuracy >= target), None) for target in targets}
 
 
 def weight_quality(weights: np.ndarray, oracle: np.ndarray, clean: np.ndarray) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -19,7 +19,6 @@ from torch import nn
 
 from pipeline.algorithms import Algorithm, Cost, State, Turn
 from pipeline.errors import UserError
-from pipeline.params import ServerOptions
 from pipeline.sharing import Share
 
 
@@ -45,6 +44,7 @@ class FederatedBilevel(pl.LightningModule):
             self.register_buffer(f"memory_{name}", value)
         self.round = 0  # outer iterations done
         self.cost = Cost()
+        self.measured: dict[str, float] = {}  # the method's measures in the last round; none before the first
 
     @property
     def state(self) -> State:
@@ -102,6 +102,9 @@ class FederatedBilevel(pl.LightningModule):
                 project = self.algorithm.projections.get(name)
                 value.copy_(turn.constrain(name, project(value, self.turn.hyper) if project else value))
             self.cost += step.cost
+            if step.report:
+                found = step.report(self.state.variables)
+                self.measured = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
         for scheduler in _listed(self.lr_schedulers()):
             scheduler.step()
         self.round += 1
@@ -113,7 +116,7 @@ class FederatedBilevel(pl.LightningModule):
         used = ", ".join(f"{variable} {size:.3g}" for variable, size in self.step_sizes.items())
         raise NotFinite(
             f"round {self.round + 1}: the variable {name} is no longer finite; step sizes were {used}."
-            " Fix: lower the step sizes of the algorithm in params.yaml (eta_w or eta_y first)."
+            f" Fix: lower the step sizes of the algorithm in params.yaml ({self.turn.hyper.main_step_size} first)."
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -142,6 +145,16 @@ def _listed(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
+class Options(Protocol):
+    """What the loop itself reads of the hyper-parameters of a method that moves "w"."""
+
+    @property
+    def optimizer(self) -> str: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+
 def schedule(kind: str, rounds: int) -> Callable[[int], float]:
     """Factor of all step sizes after t of T rounds: 1, or (1 + cos(pi t / T)) / 2."""
     if kind == "constant":
@@ -149,10 +162,12 @@ def schedule(kind: str, rounds: int) -> Callable[[int], float]:
     return lambda t: 0.5 * (1.0 + math.cos(math.pi * t / rounds))
 
 
-def _optimizer(options: ServerOptions | None, parameter: nn.Parameter, size: float) -> torch.optim.Optimizer:
+def _optimizer(options: Options | None, parameter: nn.Parameter, size: float) -> torch.optim.Optimizer:
     """options None: a plain step."""
     if options is None or options.optimizer == "sgd":
         return torch.optim.SGD([parameter], lr=size)
     if options.optimizer == "momentum":
         return torch.optim.SGD([parameter], lr=size, momentum=options.momentum)
+    if options.optimizer == "adagrad":
+        return torch.optim.Adagrad([parameter], lr=size)
     return torch.optim.Adam([parameter], lr=size)

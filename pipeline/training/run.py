@@ -89,9 +89,13 @@ def train(
     """
     params, share = resolve(params), share or Share()
     module = build_module(params, task.problem, share)
-    history = History(folder.path, task.clean, task.measures, list(module.algorithm.reports), task.digits)
+    scalars = [*module.algorithm.reports, *module.algorithm.measures]
+    history = History(folder.path, task.clean, task.measures, scalars, task.digits)
     if task.device.type == "cpu":
         keep_freed_memory()
+    saved = _saved_round(folder, history if share.rank == 0 else None)
+    if saved is None and share.rank == 0:
+        history.start()
     recorder = Recorder(
         history,
         task.measure,
@@ -100,10 +104,8 @@ def train(
         checkpoint_every=params.train.checkpoint_every,
         on_rows=on_rows,
         writes=share.rank == 0,
+        fresh=saved is None,
     )
-    saved = _saved_round(folder, history if share.rank == 0 else None)
-    if saved is None and share.rank == 0:
-        history.start()
     trainer = quiet_trainer(
         params,
         callbacks=[recorder, *([Progress(recorder)] if progress and share.rank == 0 else []), *callbacks],

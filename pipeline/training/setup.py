@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from pipeline.params.pairs import family, upper_on_clients
 from pipeline.participation import fixed_count
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
 from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
@@ -80,7 +82,7 @@ def build_toy(params: Params) -> Toy | GeneralWeighting:
 def _client_weighting(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
     l2 = params.problems.client_weighting.l2
     problem = ClientWeighting(model, data, l2=l2, validation_batch=_server_batch(params))
-    return problem if family(params.algorithm) == "weighting" else GeneralImageWeighting(problem)
+    return problem if family(params.algorithm) in ("weighting", "averaging") else GeneralImageWeighting(problem)
 
 
 def _hyper_representation(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
@@ -111,12 +113,23 @@ def _fair(params: Params, model: models.FlatModel, data: FederatedData) -> Image
     return Fair(model, data, _probabilities(params, data), settings.l2, settings.q)
 
 
+def _consensus(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    """Normalisation is the network's first layer, so that whoever serves the network gives it plain images; padding
+    is then the mean colour, which that layer turns into 0."""
+    settings, info = params.problems.consensus, CATALOG[params.data.name]
+    if settings.normalise is True:
+        model = model.after(partial(models.Normalise, info.means, info.deviations))
+    fill = info.means if settings.normalise is True else ()
+    return Consensus(model, data, augment=settings.augment is True, fill=fill)
+
+
 IMAGE_PROBLEMS: dict[str, Callable[[Params, models.FlatModel, FederatedData], ImageProblem]] = {
     "client_weighting": _client_weighting,
     "hyper_representation": _hyper_representation,
     "data_cleaning": _data_cleaning,
     "loss_tuning": _loss_tuning,
     "fair": _fair,
+    "consensus": _consensus,
 }
 
 

@@ -93,3 +93,22 @@ def test_participation_is_a_function_of_seed_round_and_inner_step():
 def test_nobody_is_an_error():
     with pytest.raises(UserError, match=r"federation\.participation = 0\.01.*at least 0\.05.*Fix"):
         fixed_count(10, 0.01)
+
+
+def test_permutations_are_orders_of_each_client_s_own_positions():
+    sizes = torch.tensor([3, 7, 1])
+    order = randomness.permutations(5, torch.tensor([4, 0, 9]), sizes)
+    assert order.shape == (3, 7)
+    for row, n in zip(order.tolist(), sizes.tolist(), strict=True):
+        assert sorted(row[:n]) == list(range(n))
+        assert sorted(row) == list(range(7))
+    alone = randomness.permutations(5, torch.tensor([0]), torch.tensor([7]))
+    assert torch.equal(alone[0], order[1])  # nobody else matters
+
+
+def test_permutations_are_uniform():
+    """All 6 orders of 3 samples, over 6000 clients: each within 4.5 standard deviations of 1000."""
+    order = randomness.permutations(8, torch.arange(6000), torch.full((6000,), 3))
+    counts = (order @ torch.tensor([9, 3, 1])).unique(return_counts=True)[1]
+    assert len(counts) == 6
+    assert (counts - 1000).abs().max() < 4.5 * (6000 * 1 / 6 * 5 / 6) ** 0.5

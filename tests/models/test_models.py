@@ -118,6 +118,39 @@ def test_vmap_over_models_and_minibatches(name: str) -> None:
         torch.testing.assert_close(together[i], grad(loss)(W[i], X[i], y[i]), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["linear", "mlp3", "lenet5"])
+def test_every_client_s_own_parameters(name: str) -> None:
+    """Logits and gradients of all clients together are those of one after the other."""
+    model = build(name, *GREY, 10)
+    X, _ = images(GREY, 12)
+    X = X.view(3, 4, *X.shape[1:])
+    W = torch.stack([model.initial(seed).double() for seed in range(3)]).requires_grad_()
+    found = model.apply_each(W, X)
+    expected = torch.stack([model.apply(w, x) for w, x in zip(W, X, strict=True)])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    slopes = [torch.autograd.grad(logits.square().sum(), W, retain_graph=True)[0] for logits in (found, expected)]
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-10, atol=1e-12)
+
+
+def test_networks_that_only_look_dense_are_not_taken_for_dense() -> None:
+    def tied() -> nn.Module:
+        layer = nn.Linear(4, 4)
+        return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
+
+    def bare() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 4, bias=False))
+
+    def leaky() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.LeakyReLU(0.2), nn.Linear(4, 4))
+
+    X = torch.rand(3, 2, 1, 2, 2, dtype=torch.float64)
+    for make in (tied, bare, leaky):
+        model = FlatModel(make)
+        W = torch.stack([model.initial(seed).double() for seed in range(3)])
+        expected = torch.stack([model.apply(w, x) for w, x in zip(W, X, strict=True)])
+        torch.testing.assert_close(model.apply_each(W, X), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_pooling_before_relu_changes_no_bit() -> None:
     model = build("lenet5", *GREY, 10)
     X, y = images(GREY, 8, torch.float32)

@@ -37,8 +37,9 @@ def test_the_table_names_every_method_and_every_problem_once():
 def test_families_are_the_kinds_of_turn():
     """What the table says of a method is what its code asks of a problem."""
     kinds = {name: ALGORITHMS[name].turn.__name__ for name in METHODS}
-    assert {kinds[name] for name in FAMILIES["weighting"]} == {"WeightingTurn"}
-    assert {kinds[name] for name in METHODS if name not in FAMILIES["weighting"]} == {"BilevelTurn"}
+    turns = {"weighting": "WeightingTurn", "averaging": "LocalTurn", "consensus": "LocalTurn"}
+    for family, methods in FAMILIES.items():
+        assert {kinds[name] for name in methods} == {turns.get(family, "BilevelTurn")}
 
 
 @pytest.mark.parametrize("problem", FITS)

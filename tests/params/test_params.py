@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import CATALOG
+from pipeline.data.catalog import CATALOG, problem_in_use
 from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError
 from pipeline.models import MODELS
-from pipeline.params import METHODS, Params
+from pipeline.params import METHODS, LocalOptions, Params
 from pipeline.params.loading import dotted, load_params, schema
 from pipeline.params.rules import check_rules
 from pipeline.params.sections import MODEL_NAMES
+from pipeline.params.spec import override
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "params.yaml").read_text()
@@ -133,6 +134,54 @@ def test_settings_that_do_not_go_together_get_an_answer():
     answer = answer_to("\nalgorithm: primal_dual", "\nalgorithm: exact_gradient")
     for part in ("exact_gradient", "2000", "lenet5", "digits", "Fix:"):
         assert part in answer
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (
+            {"algorithm": "a_fedpd", "algorithms.a_fedpd.optimizer": "adam"},
+            ["algorithms.a_fedpd.optimizer", "sgd", "duals"],
+        ),
+        ({"algorithm": "feddyn", "federation.aggregation": "samples"}, ["federation.aggregation", "uniform", "duals"]),
+        ({"algorithm": "fedpd", "federation.participation": 0.9}, ["federation.participation = 0.9", "1.0", "a_fedpd"]),
+        ({"algorithm": "fedavg", "data.name": "toy"}, ["fedavg", "problem: toy", "primal_dual"]),
+        (
+            {"algorithm": "scaffold", "problem": "client_weighting"},
+            ["scaffold", "client_weighting", "control variates", "problem: consensus"],
+        ),
+        (
+            {"algorithm": "a_fedpd", "problem": "client_weighting"},
+            ["a_fedpd", "client_weighting", "duals", "problem: consensus"],
+        ),
+        (
+            {"algorithm": "primal_dual", "problem": "consensus"},
+            ["primal_dual", "problem: consensus", "problem: client_weighting"],
+        ),
+        ({"algorithm": "fedavg", "problem": "toy"}, ["problem: toy", "data.name: digits", "problem: auto"]),
+    ],
+)
+def test_methods_with_local_steps_are_refused_with_the_reason(settings, parts):
+    with pytest.raises(UserError) as caught:
+        check_rules(override(Params(), settings))
+    for part in (*parts, "Fix:"):
+        assert part in str(caught.value)
+
+
+def test_what_goes_together_is_accepted():
+    for settings in (
+        {"algorithm": "fedavg", "problem": "client_weighting"},
+        {"algorithm": "fedavg", "federation.aggregation": "samples", "algorithms.fedavg.optimizer": "adagrad"},
+        {"algorithm": "fedpd"},
+        {"algorithm": "a_fedpd_sam", "federation.participation": 0.1, "problem": "consensus"},
+    ):
+        check_rules(override(Params(), settings))
+
+
+def test_methods_with_local_steps_are_made_for_consensus():
+    for name in METHODS:
+        if isinstance(getattr(Params().algorithms, name), LocalOptions):
+            assert problem_in_use(override(Params(), {"algorithm": name})) == "consensus"
 
 
 def test_numbers_in_scientific_form_are_numbers():

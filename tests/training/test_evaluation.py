@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.training.evaluation import detection, weight_quality
+from pipeline.training.evaluation import detection, rounds_to, weight_quality
 
 
 def test_detection_by_hand():
@@ -27,3 +27,11 @@ def test_equal_weights_tell_nothing():
 def test_weight_quality_by_hand():
     found = weight_quality(np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.4, 0.0]), np.array([True, True, False]))
     assert found == pytest.approx({"clean_weight": 0.8, "max_noise_weight": 0.2, "weight_error": 0.4})
+
+
+def test_rounds_to_a_target_by_hand():
+    """Rounds 0, 20, 40, 60 were evaluated; a later fall does not count, nor do rounds without an evaluation."""
+    accuracy = {0: 0.1, 20: 0.5, 40: 0.7, 60: 0.6}
+    rows = [{"round": float(t), "test_accuracy": accuracy.get(t)} for t in range(0, 61, 10)]
+    assert rounds_to(rows, [0.1, 0.5, 0.55, 0.7, 0.71]) == {0.1: 0, 0.5: 20, 0.55: 40, 0.7: 40, 0.71: None}
+    assert rounds_to([], [0.5]) == {0.5: None}

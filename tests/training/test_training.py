@@ -207,7 +207,7 @@ def with_method(params, variant: str):
 
 
 def test_no_method_is_left_out():
-    """Of this family; but for exact_gradient, whose dense Hessian no image model is small enough for."""
+    """Of its family; but for exact_gradient, whose dense Hessian no image model is small enough for."""
     family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is WeightingTurn}
     assert {variant.split()[0] for variant in METHODS_ON_IMAGES} | {"primal_dual", "exact_gradient"} == family
 

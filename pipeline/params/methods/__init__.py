@@ -27,6 +27,22 @@ from pipeline.params.methods.client_weighting import (
     Sustain,
     ValidationOnly,
 )
+from pipeline.params.methods.consensus import (
+    AFedPd,
+    AFedPdSam,
+    DualOptions,
+    FedAdmm,
+    FedAvg,
+    FedCm,
+    FedDyn,
+    FedPd,
+    FedProx,
+    FedSam,
+    FedSpeed,
+    LearnedWeights,
+    LocalOptions,
+    Scaffold,
+)
 from pipeline.params.spec import Section, section
 
 
@@ -52,27 +68,52 @@ class Algorithms(Section):
     fedbioacc: FedBioAcc = section(FedBioAcc, "general: the same with recursive momentum")
     fedbio_local: FedBioLocal = section(FedBioLocal, "local lower levels: local steps, x averaged")
     fedbioacc_local: FedBioAccLocal = section(FedBioAccLocal, "local lower levels: the same with recursive momentum")
+    fedavg: FedAvg = section(FedAvg, "local steps, then the mean of the models")
+    fedprox: FedProx = section(FedProx, "averaging with a proximal term")
+    fedcm: FedCm = section(FedCm, "averaging with client-level momentum")
+    scaffold: Scaffold = section(Scaffold, "control variates against client drift")
+    fedsam: FedSam = section(FedSam, "averaging of sharpness-aware local steps")
+    fedpd: FedPd = section(FedPd, "primal-dual, full participation")
+    fedadmm: FedAdmm = section(FedAdmm, "primal-dual, averaging active clients only")
+    feddyn: FedDyn = section(FedDyn, "dynamic regularisation")
+    fedspeed: FedSpeed = section(FedSpeed, "feddyn with sharpness-aware local steps")
+    a_fedpd: AFedPd = section(AFedPd, "primal-dual with virtual dual steps of absent clients")
+    a_fedpd_sam: AFedPdSam = section(AFedPdSam, "the same with sharpness-aware local steps")
 
 
 METHODS = tuple(field.name for field in fields(Algorithms))
 
 __all__ = [
     "METHODS",
+    "AFedPd",
+    "AFedPdSam",
     "Afl",
     "AggItd",
     "Algorithms",
     "Average",
+    "DualOptions",
     "ExactGradient",
+    "FedAdmm",
+    "FedAvg",
     "FedBio",
     "FedBioAcc",
     "FedBioAccLocal",
     "FedBioLocal",
+    "FedCm",
+    "FedDyn",
     "FedNest",
     "FedNestGeneral",
+    "FedPd",
+    "FedProx",
+    "FedSam",
+    "FedSpeed",
     "LFedNest",
+    "LearnedWeights",
+    "LocalOptions",
     "OracleWeights",
     "PrimalDual",
     "Rfho",
+    "Scaffold",
     "ServerOptions",
     "ShroFbo",
     "SimFbo",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pipeline.params.spec import Auto, PositiveInt, Section, param
 
@@ -12,7 +12,9 @@ Steps = PositiveInt | list[int] | Literal["random"]
 
 @dataclass(frozen=True)
 class BilevelOptions(Section):
-    """What every method of the family may choose."""
+    """What every method of the family may choose. main_step_size: the one to lower first when a run diverges."""
+
+    main_step_size: ClassVar[str] = "eta_y"
 
     schedule: Literal["constant", "cosine"] = param(
         "cosine", "of all step sizes, the clients' included, over train.rounds; cosine = down to zero"
@@ -35,6 +37,8 @@ class HeterogeneousSteps(BilevelOptions):
 @dataclass(frozen=True)
 class SimFbo(HeterogeneousSteps):
     """One loop, one exchange (``pipeline.algorithms.bilevel.simfbo``)."""
+
+    main_step_size: ClassVar[str] = "gamma_y"
 
     gamma_x: float = param(0.05, "server's step size of the upper variable", gt=0, symbol="gamma_x")
     gamma_y: float = param(0.2, "server's step size of the lower variable", gt=0, symbol="gamma_y")

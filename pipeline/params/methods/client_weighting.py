@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param
 
 
 @dataclass(frozen=True)
 class ServerOptions(Section):
-    """What every method of the client-weighting family may choose on the server, alike for a fair race."""
+    """What every method of the client-weighting family may choose on the server, alike for a fair race.
+
+    main_step_size: the one to lower first when a run diverges.
+    """
+
+    main_step_size: ClassVar[str] = "eta_w"
 
     optimizer: Literal["sgd", "momentum", "adam"] = param(
         "sgd", "torch optimizer of the model w; every other server variable takes plain steps"

@@ -1,0 +1,1 @@
+"""Methods with local steps: clients train by themselves between two exchanges with the server."""

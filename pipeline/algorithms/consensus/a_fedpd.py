@@ -1,0 +1,84 @@
+"""A-FedPD: absent clients take a virtual dual step, so that nobody's dual is left behind.
+
+Source: Sun, Shen and Tao, "A-FedPD: Aligning Dual-Drift is All Federated Primal-Dual Learning Needs", Algorithm 1;
+specification a_fedpd, sections 3.9 (reference) and 3.11 (low_memory); symbols in `dual`.
+
+    theta_i   <- LOCAL(theta, lambda_i, rho)                                 active i
+    theta-bar <- mean_{i active} theta_i
+    lambda_i  <- lambda_i + rho (theta_i   - theta)                          active i
+    lambda_i  <- lambda_i + rho (theta-bar - theta)                          absent i: the virtual step
+    theta     <- theta-bar + mean_i lambda_i / rho                           all N clients
+
+The server keeps all duals and sends them out; clients keep nothing. Per active client: 2d down (theta, lambda_i), d up,
+K gradients.
+
+Low memory traffic, the same iterates. Virtual and ordinary steps together move the mean dual by
+rho (theta-bar' - theta), whoever is active. With theta = theta-bar + mean/rho that is
+
+    mean' = rho (theta-bar' - theta-bar) ,     theta' = 2 theta-bar' - theta-bar         (properties 2 and 3)
+
+Writing lambda_i = rho (e_i + s) with the common s = mean/rho = theta - theta-bar, absent clients keep their e_i and
+active ones
+
+    theta_i <- LOCAL(theta, rho (e_i + s), rho)
+    e_i     <- e_i + theta_i - theta-bar'
+
+so a round touches n rows instead of N, and sum_i e_i = 0 for ever (property 6).
+
+| form | memory | shape |
+|---|---|---|
+| reference | `duals` = lambda_i; `dual_mean` | [N, d]; [d] |
+| low_memory | `deviations` = e_i | [N, d] |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.algorithms.base import State, Step
+from pipeline.algorithms.consensus import dual, local
+from pipeline.algorithms.consensus.local import Rule
+from pipeline.algorithms.consensus.turn import LocalTurn
+
+
+def init(turn: LocalTurn) -> State:
+    """theta = theta-bar = the model's initialisation; duals (or deviations) 0."""
+    state = dual.start(turn)
+    if turn.hyper.form == "reference":
+        return state
+    return State(state.variables, {"deviations": state.memory["duals"]})
+
+
+def step(state: State, turn: LocalTurn, **rule: Any) -> Step:
+    """One round. rule: what local steps have beside dual and proximal term."""
+    form = _reference if turn.hyper.form == "reference" else _low_memory
+    return form(state, turn, rule)
+
+
+def _reference(state: State, turn: LocalTurn, rule: dict[str, Any]) -> Step:
+    """Algorithm 1 as it is printed."""
+    theta, duals, rho = state.variables["w"], state.memory["duals"], turn.hyper.rho
+    active = turn.cohort()
+    lam = duals[active]
+    trained = local.train(turn, theta, active, Rule(lin=lam, prox=rho, **rule))
+    bar = trained.models.mean(0)
+    duals += rho * (bar - theta)
+    duals[active] = lam + rho * (trained.models - theta)
+    mean = duals.mean(0)
+    state.memory["dual_mean"].copy_(mean)
+    return dual.move(state, turn, active, trained, bar + mean / rho, down=2, server=1 + turn.problem.clients, client=0)
+
+
+def _low_memory(state: State, turn: LocalTurn, rule: dict[str, Any]) -> Step:
+    """The deviation form."""
+    theta, old, rho = state.variables["w"], state.variables["w_bar"], turn.hyper.rho
+    deviations, active = state.memory["deviations"], turn.cohort()
+    e = deviations[active]
+    trained = local.train(turn, theta, active, Rule(lin=rho * (e + (theta - old)), prox=rho, **rule))
+    bar = trained.models.mean(0)
+    deviations[active] = e + trained.models - bar
+    move, kept = bar - old, 2 + turn.problem.clients
+    return dual.move(state, turn, active, trained, bar + move, down=2, server=kept, client=0, dual_mean=rho * move)
+
+
+A_FEDPD = dual.method(init, step)

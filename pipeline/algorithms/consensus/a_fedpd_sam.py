@@ -1,0 +1,26 @@
+"""A-FedPDSAM: A-FedPD with sharpness-aware local steps, and nothing else changed.
+
+Source: Sun, Shen and Tao, Algorithm 2; specification a_fedpd, section 3.10. The paper prints the perturbation's radius
+with the penalty's letter; here they are two (item A4).
+
+| symbol | here |
+|---|---|
+| rho | `hyper.rho` |
+| r, eps_sam | `hyper.radius`, `hyper.sam_eps` |
+
+r = 0 is A-FedPD. Per active client: 2d down, d up, 2 K gradients.
+"""
+
+from __future__ import annotations
+
+from pipeline.algorithms.base import State, Step
+from pipeline.algorithms.consensus import a_fedpd, dual
+from pipeline.algorithms.consensus.turn import LocalTurn
+
+
+def step(state: State, turn: LocalTurn) -> Step:
+    """One round."""
+    return a_fedpd.step(state, turn, radius=turn.hyper.radius, sam_eps=turn.hyper.sam_eps)
+
+
+A_FEDPD_SAM = dual.method(a_fedpd.init, step)

@@ -1,0 +1,45 @@
+"""FedCM: the last round's mean direction as momentum in every local step.
+
+Source: Xu et al., "FedCM: Federated Learning with Client-level Momentum" (2021); specification a_fedpd, section 3.2.
+
+| symbol | here | shape |
+|---|---|---|
+| theta | `w` | [d] |
+| m, gradient-like, 0 at the start | `memory["momentum"]` | [d] |
+| alpha | `hyper.alpha` | scalar |
+
+    theta_i <- K steps  x <- x - eta_t ( alpha grad f_i(x; B) + (1 - alpha) m + wd x )  from theta
+    m       <- mean_i (theta - theta_i) / (eta_t K)          eta_t of this round; K_i of each client where they differ
+    theta   <- theta + eta_g mean_i (theta_i - theta)
+
+alpha = 1 is FedAvg. In the first round, where m = 0, steps are alpha times as long. Per active client: 2d down (theta
+and m), d up, K gradients.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.algorithms.base import State, Step
+from pipeline.algorithms.consensus import local, primal
+from pipeline.algorithms.consensus.turn import LocalTurn
+
+
+def init(turn: LocalTurn) -> State:
+    """m = 0."""
+    state = primal.start(turn)
+    state.memory["momentum"] = torch.zeros_like(state.variables["w"])
+    return state
+
+
+def step(state: State, turn: LocalTurn) -> Step:
+    """One round."""
+    theta, m, alpha = state.variables["w"], state.memory["momentum"], turn.hyper.alpha
+    active = turn.cohort()
+    trained = local.train(turn, theta, active, local.Rule(lin=(1 - alpha) * m, fresh=alpha))
+    c = primal.shares(state, turn, active)
+    m.copy_(-primal.change(c / (turn.eta * trained.steps), theta, trained))
+    return primal.move(state, turn, active, trained, down=2, server=2)
+
+
+FEDCM = primal.method(init, step)

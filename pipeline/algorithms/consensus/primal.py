@@ -1,0 +1,81 @@
+"""The server of methods without duals: the clients' mean change is a pseudo-gradient.
+
+    Delta = sum_{i active} c_i (theta_i - theta),   c_i = 1/n, or in proportion to samples (federation.aggregation)
+    theta <- theta + eta_g Delta
+
+by the server's optimizer, which sees -Delta as the gradient: plain steps with eta_g = 1 give the mean of the clients'
+models, others are momentum, Adam and Adagrad on top of local training (Reddi et al., "Adaptive Federated Optimization",
+2021). On a client-weighting problem the shares come from the clients' weights (`weights`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from pipeline import projections
+from pipeline.algorithms.base import Algorithm, State, Step
+from pipeline.algorithms.consensus import measures, weights
+from pipeline.algorithms.consensus.local import Trained
+from pipeline.algorithms.consensus.turn import LocalTurn
+
+
+def start(turn: LocalTurn, memory: dict[str, Tensor] | None = None) -> State:
+    """theta = the model's initialisation; with weights also x, and lambda = 0 if they are learned."""
+    w = turn.problem.initial(turn.seed)
+    variables = {"w": w}
+    if turn.weighting:
+        variables |= weights.start(turn, w)
+    return State(variables, memory or {})
+
+
+def shares(state: State, turn: LocalTurn, active: Tensor) -> Tensor:
+    """c over the active clients, [n]."""
+    if turn.weighting:
+        return weights.shares(state, turn, active)
+    return turn.shares(active, state.variables["w"])
+
+
+def change(c: Tensor, theta: Tensor, trained: Trained) -> Tensor:
+    """sum_i c_i (theta_i - theta), [d]."""
+    return c @ trained.models - c.sum() * theta
+
+
+def move(
+    state: State,
+    turn: LocalTurn,
+    active: Tensor,
+    trained: Trained,
+    *,
+    down: int = 1,
+    up: int = 1,
+    server: int = 1,
+    client: int = 0,
+) -> Step:
+    """The server's step. down, up: d-vectors sent to and by each active client; server, client: d-vectors kept."""
+    theta, d = state.variables["w"], turn.problem.dimension
+    directions = {"w": -change(shares(state, turn, active), theta, trained)}
+    cost = turn.cost(active, trained.gradients, down=down, up=up)
+    if weights.learned(turn):
+        more, extra = weights.step(state, turn, active, trained)
+        directions = more | {"w": directions["w"] + more["w"]}
+        cost = cost + extra
+        server += 1  # lambda
+    return Step(directions, cost, measures.report(trained, theta, server=server * d, client=client * d))
+
+
+def method(init: Any, step: Any) -> Algorithm[LocalTurn]:
+    """The record of a method of this kind."""
+    return Algorithm(
+        turn=LocalTurn,
+        init=init,
+        step=step,
+        inner_steps=lambda hyper: 1,
+        step_sizes=weights.step_sizes,
+        projections={
+            "lambda": lambda value, hyper: projections.ball(value, hyper.weights.dual_radius),
+            "x": lambda value, hyper: projections.simplex(value),
+        },
+        measures=measures.PRIMAL,
+    )

@@ -1,0 +1,164 @@
+"""What the bilevel problems on federated images have in common: one network, clients with a training part (g) and a
+validation part (f), mean cross-entropies at per-client parameters.
+
+| symbol | here | shape |
+|---|---|---|
+| N, d | `clients`, `model.d` | |
+| p | `client_probabilities` | [N] |
+| x, y | the upper and the lower variable; X, Y when every client has its own | [d_x], [d_y]; [n, d_x], [n, d_y] |
+| f_i, g_i | `upper_losses`, `lower_losses`, one entry per client | [n] |
+
+Unless a problem says otherwise, the lower variable is the whole network, the f-data are the clients' own validation
+parts and f_i is their mean cross-entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline import randomness
+from pipeline.data.federated import FederatedData, Parts
+from pipeline.models import FlatModel
+from pipeline.problems.base import Variables
+
+Minibatch = tuple[Tensor, ...]
+"""Images [n, B, C, H, W] in [0, 1] and labels [n, B]; some problems add a third tensor with leading dimension n."""
+
+CHUNK = 1000
+"""Images per forward pass at evaluations: bounds memory."""
+
+
+@dataclass(frozen=True)
+class ImageBilevel:
+    """The common part; not a problem by itself: `upper_dimension`, `initial_upper` and `lower_losses` are missing."""
+
+    model: FlatModel
+    data: FederatedData
+    client_probabilities: Tensor = field(repr=False)
+
+    @property
+    def local_lower(self) -> bool:
+        return False
+
+    @property
+    def server_upper(self) -> bool:
+        return False
+
+    @property
+    def clients(self) -> int:
+        return self.data.clients
+
+    @property
+    def lower_dimension(self) -> int:
+        return self.model.d
+
+    def client_weights(self, variables: Variables) -> Tensor | None:
+        return None
+
+    def network(self, variables: Variables) -> Tensor:
+        return variables["y"]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ()
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        return {}
+
+    # ----------------------------------------------------------------------------- what methods ask
+
+    def initial_lower(self, seed: int) -> Tensor:
+        return self.initial_network(seed)
+
+    def project_upper(self, x: Tensor) -> Tensor:
+        return x
+
+    def draw_upper(self, stream: int, clients: Tensor, size: int) -> Minibatch:
+        return self.draw(self.data.own_validation, stream, clients, size)[1]
+
+    def draw_lower(self, stream: int, clients: Tensor, size: int) -> Minibatch:
+        return self.draw(self.data.training, stream, clients, size)[1]
+
+    def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
+        return self.cross_entropies(Y, batch).mean(dim=1)
+
+    def select(self, batch: Minibatch, i: int) -> Minibatch:
+        return tuple(part[i : i + 1] for part in batch)
+
+    # ------------------------------------------------------------------------------- what they share
+
+    def initial_network(self, seed: int) -> Tensor:
+        """The network's own initialisation, [d]."""
+        return self.model.initial(seed).to(device=self.data.device, dtype=self.data.dtype)
+
+    def draw(self, parts: Parts, stream: int, clients: Tensor, size: int) -> tuple[Tensor, Minibatch]:
+        """Uniformly with replacement from each client's part: positions [n, B] within it, and the samples."""
+        clients = clients.to(self.data.device)
+        positions = randomness.positions(stream, clients, parts.sizes[clients], size)
+        return positions, self.data.batch(clients, positions, parts)
+
+    def cross_entropies(self, W: Tensor, batch: Minibatch) -> Tensor:
+        """Of every sample under its client's network W_i, [n, B]; W [n, d]."""
+        return cross_entropies(self.model.apply_each(W, batch[0]), batch[1])
+
+    def upper_value(self, variables: Variables) -> float:
+        """F = sum_i p_i f_i on the whole f-data."""
+        return float(self.client_probabilities @ self.client_losses(variables))
+
+    def client_losses(self, variables: Variables) -> Tensor:
+        """Every f_i on its whole data, [N]."""
+        losses = [
+            F.cross_entropy(scores, y, reduction="none")
+            for scores, y, _ in self.scored(variables, self.data.own_validation)
+        ]
+        return client_means(torch.cat(losses), self.data.own_validation.owners, self.clients)
+
+    def scored(
+        self, variables: Variables, parts: Parts, at: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Logits [b, classes], labels [b] and owners [b] of the samples `at` of the parts (all of them), in their
+        order, a chunk at a time, each under the network of its client."""
+        owners, at = parts.owners, torch.arange(len(parts.rows), device=parts.rows.device) if at is None else at
+        for chunk in at.split(CHUNK):
+            X, y = self.data.samples(chunk, parts, owners[chunk])
+            with torch.no_grad():
+                yield self.scores_of(variables, X, owners[chunk]), y, owners[chunk]
+
+    def draw_server(self, stream: int, clients: Tensor, size: int | None) -> Minibatch:
+        """`size` of the server's validation samples (None: all of them), the same for every client: [n, B_0, ...]
+        without copies."""
+        X, y = self.data.server_minibatch(stream, size)
+        return X.expand(len(clients), *X.shape), y.expand(len(clients), *y.shape)
+
+    def server_losses(self, variables: Variables) -> Tensor:
+        """f_0 on the server's whole validation set, once for every client, [N]."""
+        with torch.no_grad():
+            scores = [self.model.apply(self.network(variables), X) for X in self.data.validation_images.split(CHUNK)]
+        return F.cross_entropy(torch.cat(scores), self.data.validation_labels).expand(self.clients)
+
+    def on_test(self, variables: Variables) -> Iterator[tuple[Tensor, Tensor]]:
+        """Logits [b, classes] of the served network and labels [b] of the test set, a chunk at a time."""
+        chunks = zip(self.data.test_images.split(CHUNK), self.data.test_labels.split(CHUNK), strict=True)
+        for images, y in chunks:
+            with torch.no_grad():
+                yield self.model.apply(self.network(variables), self.data.scaled(images)), y
+
+    def scores_of(self, variables: Variables, X: Tensor, owners: Tensor) -> Tensor:
+        """Logits [b, classes] of the images X [b, ...], which belong to the clients `owners` [b]."""
+        return self.model.apply(self.network(variables), X)
+
+
+def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
+    """scores [n, B, classes], labels [n, B] -> [n, B]."""
+    return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+
+
+def client_means(values: Tensor, owners: Tensor, clients: int) -> Tensor:
+    """Mean of each client's values, [N]; values, owners: [S]. Not a number for a client without any."""
+    sums = values.new_zeros(clients).index_add_(0, owners, values)
+    return sums / owners.bincount(minlength=clients).to(values)

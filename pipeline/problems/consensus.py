@@ -1,0 +1,77 @@
+"""Consensus on images: one model for everybody, the minimiser of the mean of the clients' losses.
+
+    min_theta (1/N) sum_i f_i(theta)      (specification a_fedpd, section 1; N is its C)
+
+f_i is the mean cross-entropy on client i's training samples, on which there may be a random transformation of the
+images [specification, section 4.1]: with probability 0.5 a horizontal flip, and with probability 0.5 a random crop of
+the same size after padding by 4 pixels on every side. Padding comes after normalisation there, so it is the mean
+colour: `fill` is what it is before. The draws are counter-based, by client and place in the minibatch.
+
+Whatever else a method's server keeps, the model that is served and tested is theta; primal-dual methods report the
+plain mean of the last clients' models beside it (`average_accuracy`; item A10 of the specification).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline import randomness
+from pipeline.problems.base import Variables
+from pipeline.problems.images import ImageBatch, Images
+
+MARGIN = 4
+"""Pixels of padding around an image before a crop."""
+
+CHUNK = 1000
+"""Images per forward pass: bounds memory."""
+
+
+@dataclass(frozen=True)
+class Consensus(Images):
+    """augment: transform training images. fill: per channel, what padding is filled with."""
+
+    augment: bool = False
+    fill: tuple[float, ...] = ()
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ("average_accuracy",)
+
+    def measure(self, variables: Variables) -> dict[str, float]:
+        """average_accuracy: test accuracy of theta-bar, of methods that tell it from theta."""
+        if "w_bar" not in variables:
+            return {}
+        data, right = self.data, 0
+        with torch.no_grad():
+            for X, y in zip(data.test_images.split(CHUNK), data.test_labels.split(CHUNK), strict=True):
+                right += int((self.model.apply(variables["w_bar"], data.scaled(X)).argmax(1) == y).sum())
+        return {"average_accuracy": right / len(data.test_labels)}
+
+    def take(self, stream: int, clients: Tensor, positions: Tensor, present: Tensor | None = None) -> ImageBatch:
+        X, *rest = super().take(stream, clients, positions, present)
+        if self.augment:
+            u = randomness.uniform(randomness.key(stream, "augment"), clients, 4 * X.shape[1])
+            X = augmented(X.flatten(0, 1), u.view(-1, 4), self.fill).view(X.shape)
+        return X, *rest
+
+
+def augmented(X: Tensor, u: Tensor, fill: tuple[float, ...] = ()) -> Tensor:
+    """Images [M, C, H, W], each flipped if u_0 < 1/2 and, if u_1 < 1/2, moved by (u_2, u_3) within the padding.
+
+    u: [M, 4], uniform on [0, 1). fill: per channel, the padding's value; none = 0.
+    """
+    M, C, H, W = X.shape
+    flip, crop = (u[:, :2] < 0.5).unbind(1)
+    moves = (u[:, 2:] * (2 * MARGIN + 1)).long()
+    down, right = torch.where(crop[:, None], moves, MARGIN).unbind(1)
+    row = torch.arange(H, device=X.device) + down[:, None]
+    column = torch.arange(W, device=X.device)
+    column = torch.where(flip[:, None], W - 1 - column, column) + right[:, None]
+    background = X.new_tensor(fill or (0.0,))[:, None, None]
+    padded = background.expand(M, C, H + 2 * MARGIN, W + 2 * MARGIN).clone()
+    padded[:, :, MARGIN:-MARGIN, MARGIN:-MARGIN] = X
+    image, channel = (torch.arange(count, device=X.device) for count in (M, C))
+    return padded[image[:, None, None, None], channel[:, None, None], row[:, None, :, None], column[:, None, None, :]]
