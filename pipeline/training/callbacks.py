@@ -23,7 +23,8 @@ class Recorder(pl.Callback):
 
     A save is: history first, checkpoint second (atomically), then the listener is told. A run killed at any instant
     goes on from the last save. on_rows: receives the rows of each save. writes: False in all but the first process of a
-    run, which take part in saves without a word of their own. fresh: nothing is saved yet, not even round 0. latest: the newest value of every column.
+    run, which take part in saves without a word of their own. fresh: nothing is saved yet, not even round 0. latest:
+    the newest value of every column.
     """
 
     def __init__(

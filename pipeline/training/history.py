@@ -33,13 +33,11 @@ class History:
         self.clean, self.measures, self.digits = clean, tuple(measures), digits
         self.columns = ["round", "seconds", *COSTS, *measures]
         self.columns += weight_columns(len(clean)) + list(reports)
-        self.empty = True  # nothing saved yet, not even round 0
         self._rows: list[Row] = []
         self._weights: list[np.ndarray] = []
 
     def start(self) -> None:
         """An empty record."""
-        self.empty = True
         with self.csv.open("w", newline="") as file:
             csv.writer(file).writerow(self.columns)
         self.raw.write_bytes(b"")
@@ -55,7 +53,6 @@ class History:
             return False
         os.truncate(self.csv, sum(map(len, lines)))
         os.truncate(self.raw, weights)
-        self.empty = False
         return True
 
     def append(self, row: Row, weights: np.ndarray | None) -> None:

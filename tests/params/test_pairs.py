@@ -38,8 +38,8 @@ def test_families_are_the_kinds_of_turn():
     """What the table says of a method is what its code asks of a problem."""
     kinds = {name: ALGORITHMS[name].turn.__name__ for name in METHODS}
     turns = {"weighting": "WeightingTurn", "averaging": "LocalTurn", "consensus": "LocalTurn"}
-    for family, methods in FAMILIES.items():
-        assert {kinds[name] for name in methods} == {turns.get(family, "BilevelTurn")}
+    for kind, methods in FAMILIES.items():
+        assert {kinds[name] for name in methods} == {turns.get(kind, "BilevelTurn")}
 
 
 @pytest.mark.parametrize("problem", FITS)

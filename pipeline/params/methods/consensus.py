@@ -116,6 +116,11 @@ class FedProx(WeightedOptions):
 class FedCm(WeightedOptions):
     """Client-level momentum (``pipeline.algorithms.consensus.fedcm``)."""
 
+    weight_decay: float = param(
+        0.0001,
+        "adds this times the client's model to every local step; the momentum makes 1/alpha times as much of it",
+        ge=0,
+    )
     alpha: float = param(0.1, "share of the fresh gradient; 1 = FedAvg", gt=0, le=1, symbol="alpha")
 
 

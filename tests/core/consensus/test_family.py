@@ -441,6 +441,16 @@ def test_21_fedcm_s_first_steps_are_alpha_times_as_long(exact):
     close(theta(a), theta(b))
 
 
+def test_fedcm_s_weight_decay_acts_1_over_alpha_fold():
+    """No loss at all, K = 1: m <- (1 - alpha) m + wd x, x <- x - eta m, whose slow mode decays like eta wd / alpha."""
+    zero = torch.zeros(3, 2, 2, dtype=torch.float64)
+    problem = Quadratics(zero, zero[:, 0], start=torch.ones(2, dtype=torch.float64))
+    seen = []
+    keep = lambda state: seen.append(float(theta(state)[0]))  # noqa: E731
+    run("fedcm", problem, 60, each=keep, alpha=0.1, eta=0.1, local_steps=1, weight_decay=0.01)
+    assert 1 - seen[-1] / seen[-2] == pytest.approx(0.1 * 0.01 / 0.1, rel=0.12)
+
+
 def test_fedcm_s_momentum_uses_the_rate_of_its_own_round(exact):
     """m = -Delta / (eta_t K) with the decayed eta_t."""
     state = run("fedcm", exact, 1, alpha=0.3, eta_decay=0.5, **STEPS)
