@@ -174,8 +174,8 @@ class FedBioAcc(Momentum):
     """FedBiO with recursive momentum (``pipeline.algorithms.bilevel.fedbioacc``)."""
 
     eta_x: float = param(0.01, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
-    eta_y: float = param(0.1, "step size of the lower variable, times alpha_t", gt=0, symbol="gamma")
-    eta_v: float = param(0.04, "step size of the adjoint, times alpha_t", gt=0, symbol="tau")
+    eta_y: float = param(0.2, "step size of the lower variable, times alpha_t", gt=0, symbol="gamma")
+    eta_v: float = param(0.06, "step size of the adjoint, times alpha_t", gt=0, symbol="tau")
     storm_v: float = param(1.0, "momentum of the adjoint", ge=0, symbol="c_u")
     local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
     shared_batch: bool = param(
