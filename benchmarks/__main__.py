@@ -12,13 +12,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import imports, local_epochs, many_clients, round_cost
+from benchmarks import imports, local_epochs, many_clients, rivals, round_cost
 
 BENCHMARKS = {
     "round": round_cost.measure,
     "epochs": local_epochs.measure,
     "clients": many_clients.measure,
     "imports": imports.measure,
+    "rivals": rivals.measure,
 }
 RECORDS = Path(__file__).with_name("records.jsonl")
 

@@ -1,6 +1,6 @@
-"""LR-MNIST by Flower: its own FedAvg strategy on its simulation engine. Run in an environment of its own (see case.py).
+"""LR-MNIST by Flower: its own FedAvg strategy on its simulation engine. Its environment: see `__init__.py`.
 
-Argument: the file that `case.py` wrote. Prints seconds of training (evaluations included) and the final accuracy. The
+Argument: the file that `measure` wrote. Prints seconds of training (evaluations included) and the final accuracy. The
 clock starts when the server does: starting Ray and its actors is not counted.
 """
 

@@ -1,6 +1,6 @@
-"""LR-MNIST by pfl: its own FederatedAveraging on its simulated backend. Run in an environment of its own (see case.py).
+"""LR-MNIST by pfl: its own FederatedAveraging on its simulated backend. Its environment: see `__init__.py`.
 
-Argument: the file that `case.py` wrote. Prints seconds of training (evaluations included) and the final accuracy.
+Argument: the file that `measure` wrote. Prints seconds of training (evaluations included) and the final accuracy.
 """
 
 import json
