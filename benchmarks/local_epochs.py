@@ -12,6 +12,7 @@ import os
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def measure() -> dict[str, float]:
         _, _, problem = case(Path(scratch))
         for repetition in range(REPETITIONS + 1):
             busy = time.process_time()
-            spent, accuracy = train_once(problem, Path(scratch) / str(repetition))
+            spent, accuracy = train_once(problem, Path(scratch) / str(repetition), repetition)
             seconds.append(spent)
             processor.append(time.process_time() - busy)
     return {
@@ -81,11 +82,11 @@ def case(scratch: Path) -> tuple[RawDataset, Partition, Consensus]:
     return raw, partition, Consensus(build_model(_params()), data)
 
 
-def train_once(problem: Consensus, root: Path) -> tuple[float, float]:
+def train_once(problem: Consensus, root: Path, seed: int) -> tuple[float, float]:
     """(seconds of training, final test accuracy)."""
     with ResumeFolder(root, "run") as folder:
         start = time.perf_counter()
-        module, _ = train(_params(), image_task(problem), folder, progress=False)
+        module, _ = train(replace(_params(), seed=seed), image_task(problem), folder, progress=False)
         seconds = time.perf_counter() - start
     data = problem.data
     return seconds, accuracy(problem, module.served, data.test_images, data.test_labels)

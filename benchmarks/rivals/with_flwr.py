@@ -1,11 +1,12 @@
 """LR-MNIST by Flower: its own FedAvg strategy on its simulation engine. Its environment: see `__init__.py`.
 
-Argument: the file that `measure` wrote. Prints seconds of training (evaluations included) and the final accuracy. The
-clock starts when the server does: starting Ray and its actors is not counted.
+Arguments: the file that `measure` wrote, a seed. Prints seconds of training (evaluations included) and the final
+accuracy. The clock starts when the server does: starting Ray and its actors is not counted.
 """
 
 import json
 import os
+import random
 import sys
 import time
 
@@ -18,7 +19,7 @@ from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.nn.functional import cross_entropy
 
-case = np.load(os.environ.setdefault("LR_MNIST_CASE", sys.argv[-1]))
+case = np.load(os.environ.setdefault("LR_MNIST_CASE", sys.argv[1]))
 offsets, rounds, every = case["offsets"], int(case["rounds"]), int(case["eval_every"])
 _loaded = {}
 
@@ -67,7 +68,8 @@ def evaluate(server_round, parameters, config):
 
 
 def server_fn(context: Context):
-    torch.manual_seed(0)
+    torch.manual_seed(int(sys.argv[2]))
+    random.seed(int(sys.argv[2]))  # Flower draws its clients from Python's own generator
     network = torch.nn.Linear(784, 10)
     strategy = FedAvg(
         fraction_fit=float(case["active"]) / (len(offsets) - 1),

@@ -1,6 +1,7 @@
 """LR-MNIST by pfl: its own FederatedAveraging on its simulated backend. Its environment: see `__init__.py`.
 
-Argument: the file that `measure` wrote. Prints seconds of training (evaluations included) and the final accuracy.
+Arguments: the file that `measure` wrote, a seed. Prints seconds of training (evaluations included) and the final
+accuracy.
 """
 
 import json
@@ -43,8 +44,8 @@ class Regression(torch.nn.Linear):
 def main():
     case = np.load(sys.argv[1])
     torch.set_num_threads(int(case["threads"]))
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 - pfl draws its users from numpy's global generator
+    torch.manual_seed(int(sys.argv[2]))
+    np.random.seed(int(sys.argv[2]))  # noqa: NPY002 - pfl draws its users from numpy's global generator
     offsets, rounds, every = case["offsets"], int(case["rounds"]), int(case["eval_every"])
     X, y = torch.tensor(case["images"]).float().div_(255), torch.tensor(case["labels"])
     test = Dataset((torch.tensor(case["test_images"]).float().div_(255), torch.tensor(case["test_labels"])))
