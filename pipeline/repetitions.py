@@ -22,7 +22,7 @@ from torch.func import vmap
 
 from pipeline.algorithms import Algorithm, Cost, State
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
-from pipeline.errors import UserError
+from pipeline.errors import UserError, not_allowed
 from pipeline.oracles.functional import FunctionalOracle
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
@@ -74,6 +74,9 @@ class Repetitions:
         self, algorithm: Algorithm[Any], turns: Sequence[WeightingTurn], step_sizes: Mapping[str, Sequence[float]]
     ) -> None:
         """turns: of the same hyper-parameters and federation, one per run. step_sizes: per variable, one for each."""
+        optimizer = turns[0].hyper.optimizer
+        if optimizer != "sgd":
+            raise not_allowed("optimizer", optimizer, "sgd for runs computed together", "run them one by one")
         self.algorithm, self.turns = algorithm, list(turns)
         states = [algorithm.init(turn) for turn in turns]
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))

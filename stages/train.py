@@ -11,7 +11,7 @@ from pipeline.params.loading import dotted
 from pipeline.sharing import Share
 from pipeline.tracking.session import describe, live_run
 from pipeline.training.callbacks import StopWhenOrphaned
-from pipeline.training.processes import companions, share_of
+from pipeline.training.processes import companions, only_the_first_speaks, share_of
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
@@ -30,7 +30,8 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
     device = device_for(params.train.accelerator, params.train.devices)
     task = load_task(params, paths.raw(params.data.name), paths.partition, device)
     if share.rank:
-        train(params, task, ResumeFolder(paths.resume, run_fingerprint(params, task)), share=share)
+        with only_the_first_speaks():
+            train(params, task, ResumeFolder(paths.resume, run_fingerprint(params, task)), share=share)
         return
     record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device))
     callbacks = (StopWhenOrphaned(PARENT),) if "DVC_STAGE" in os.environ else ()

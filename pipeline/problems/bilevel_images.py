@@ -25,12 +25,10 @@ from pipeline import randomness
 from pipeline.data.federated import FederatedData, Parts
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
+from pipeline.problems.served import CHUNK, logits
 
 Minibatch = tuple[Tensor, ...]
 """Images [n, B, C, H, W] in [0, 1] and labels [n, B]; some problems add a third tensor with leading dimension n."""
-
-CHUNK = 1000
-"""Images per forward pass at evaluations: bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -137,16 +135,8 @@ class ImageBilevel:
 
     def server_losses(self, variables: Variables) -> Tensor:
         """f_0 on the server's whole validation set, once for every client, [N]."""
-        with torch.no_grad():
-            scores = [self.model.apply(self.network(variables), X) for X in self.data.validation_images.split(CHUNK)]
-        return F.cross_entropy(torch.cat(scores), self.data.validation_labels).expand(self.clients)
-
-    def on_test(self, variables: Variables) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits [b, classes] of the served network and labels [b] of the test set, a chunk at a time."""
-        chunks = zip(self.data.test_images.split(CHUNK), self.data.test_labels.split(CHUNK), strict=True)
-        for images, y in chunks:
-            with torch.no_grad():
-                yield self.model.apply(self.network(variables), self.data.scaled(images)), y
+        scores = logits(self.model, self.data, self.network(variables), self.data.validation_images)
+        return F.cross_entropy(scores, self.data.validation_labels).expand(self.clients)
 
     def scores_of(self, variables: Variables, X: Tensor, owners: Tensor) -> Tensor:
         """Logits [b, classes] of the images X [b, ...], which belong to the clients `owners` [b]."""

@@ -21,12 +21,10 @@ from torch import Tensor
 from pipeline import randomness
 from pipeline.problems.base import Variables
 from pipeline.problems.images import ImageBatch, Images
+from pipeline.problems.served import logits
 
 MARGIN = 4
 """Pixels of padding around an image before a crop."""
-
-CHUNK = 1000
-"""Images per forward pass: bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,8 @@ class Consensus(Images):
         """average_accuracy: test accuracy of theta-bar, of methods that tell it from theta."""
         if "w_bar" not in variables:
             return {}
-        data, right = self.data, 0
-        with torch.no_grad():
-            for X, y in zip(data.test_images.split(CHUNK), data.test_labels.split(CHUNK), strict=True):
-                right += int((self.model.apply(variables["w_bar"], data.scaled(X)).argmax(1) == y).sum())
-        return {"average_accuracy": right / len(data.test_labels)}
+        scores = logits(self.model, self.data, variables["w_bar"], self.data.test_images)
+        return {"average_accuracy": float((scores.argmax(1) == self.data.test_labels).double().mean())}
 
     def take(self, stream: int, clients: Tensor, positions: Tensor, present: Tensor | None = None) -> ImageBatch:
         X, *rest = super().take(stream, clients, positions, present)

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import ImageBilevel, Minibatch
+from pipeline.problems.served import logits
 
 WORST = 0.1
 """Share of the clients whose mean accuracy is reported as that of the worst."""
@@ -85,7 +86,8 @@ class Fair(ImageBilevel):
         """sum_c (share of class c in client i's training part) x (share of the test samples of c that are right),
         [N]."""
         data = self.data
-        hit = torch.cat([s.argmax(1) == y for s, y in self.on_test(variables)]).double()
+        scores = logits(self.model, data, self.network(variables), data.test_images)
+        hit = (scores.argmax(1) == data.test_labels).double()
         per_class = hit.new_zeros(data.classes).index_add_(0, data.test_labels, hit)
         per_class = per_class / data.test_labels.bincount(minlength=data.classes).clamp_min(1)
         flat = data.training.owners * data.classes + data.labels

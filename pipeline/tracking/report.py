@@ -17,7 +17,10 @@ from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
 from pipeline.tracking.record import Record, write_json
-from pipeline.training.evaluation import Outcome, detection, weight_quality
+from pipeline.training.evaluation import Outcome, detection, rounds_to, weight_quality
+
+TARGETS = (0.5, 0.8, 0.9, 0.95)
+"""Test accuracies whose first round is recorded."""
 
 
 def write_report(outcome: Outcome, partition: Partition, record: Record, results: Path) -> str:
@@ -25,7 +28,7 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
 
     results: holds history.csv and client_weights_history.npz already.
     """
-    found = metrics(outcome, partition, record)
+    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results))
     write_json(results / "metrics.json", found)
     oracle, sizes = partition.oracle_weights(), partition.sizes.tolist()
     _write_clients(results, partition.kinds, partition.client_labels, sizes, outcome.weights)
@@ -140,6 +143,12 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
         zip(at.astype(int), accuracy, loss, strict=True),
     )
     _write_csv(folder / "confusion.csv", ("actual", "predicted"), _pairs(outcome.test.confusion))
+
+
+def _first_reached(evaluated: list[dict[str, float | None]]) -> dict[str, int]:
+    """rounds_to_90 and its like: the first evaluation with that test accuracy, in percent, or more; those reached."""
+    found = rounds_to(evaluated, TARGETS)
+    return {f"rounds_to_{target:.0%}".rstrip("%"): at for target, at in found.items() if at is not None}
 
 
 def _evaluations(results: Path) -> list[dict[str, float | None]]:

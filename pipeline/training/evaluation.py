@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.problems.base import ClientHeldUpper, ImageProblem, PersonalNetworks, Variables
-
-CHUNK = 1000
-"""Images per forward pass: bounds memory."""
+from pipeline.problems.served import CHUNK, logits
 
 
 @dataclass(frozen=True)
@@ -80,9 +78,7 @@ def answers(problem: ImageProblem, variables: Variables, images: Tensor, labels:
     """images [M, ...] as stored, chunk by chunk."""
     if isinstance(problem, PersonalNetworks):
         return _personal_answers(problem, variables, images, labels)
-    model, data, w = problem.model, problem.data, problem.network(variables)
-    with torch.no_grad():
-        return Answers(torch.cat([model.apply(w, data.scaled(part)) for part in images.split(CHUNK)]), labels)
+    return Answers(logits(problem.model, problem.data, problem.network(variables), images), labels)
 
 
 def _personal_answers(problem: PersonalNetworks, variables: Variables, images: Tensor, labels: Tensor) -> Answers:
@@ -109,8 +105,7 @@ def validation_loss(problem: ImageProblem, variables: Variables) -> float:
     if isinstance(problem, ClientHeldUpper):
         return problem.upper_value(variables)
     X, y = problem.data.validation_batch()
-    with torch.no_grad():
-        return float(F.cross_entropy(problem.model.apply(problem.network(variables), X), y))
+    return float(F.cross_entropy(logits(problem.model, problem.data, problem.network(variables), X), y))
 
 
 def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> Classification:

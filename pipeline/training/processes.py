@@ -88,6 +88,16 @@ def companions(share: Share) -> Iterator[None]:
             process.kill()
 
 
+@contextmanager
+def only_the_first_speaks() -> Iterator[None]:
+    """Around the training of another process: a user's mistake and a diverged run are met by all of them alike, and
+    the first one tells."""
+    try:
+        yield
+    except UserError:
+        sys.exit(1)
+
+
 def gone(error: Exception) -> UserError:
     """What a person is told when a message could not be delivered."""
     return UserError(

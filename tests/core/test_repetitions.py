@@ -75,3 +75,5 @@ def test_what_cannot_go_together_is_refused():
         together(PrimalDual(), participation=0.5)
     with pytest.raises(UserError, match="draw a different series"):
         together(FedNest(inner_steps=3, series="randomised"))
+    with pytest.raises(UserError, match="optimizer = 'adam'"):
+        together(PrimalDual(optimizer="adam"))

@@ -142,3 +142,18 @@ def test_upper_levels_without_right_samples_are_refused(settings, parts):
 
 def test_a_server_without_a_validation_set_is_allowed_where_nobody_asks_it():
     check_rules(params(algorithm="simfbo", problem="fair", partition__validation_per_label=0))
+
+
+def test_methods_that_may_learn_client_weights_have_settings_for_them():
+    for name in METHODS:
+        assert hasattr(getattr(Params().algorithms, name), "weights") == (name in FAMILIES["averaging"])
+
+
+@pytest.mark.parametrize("setting", ["train__devices", "train__nodes"])
+def test_several_processes_are_for_methods_at_one_shared_model(setting):
+    check_rules(params(algorithm="sustain", **{setting: 2}))
+    for name in ("simfbo", "fedavg", "a_fedpd"):
+        said = answer(algorithm=name, **{setting: 2})
+        assert f"{setting.replace('__', '.')} = 2" in said
+        assert f"algorithm: {name}" in said
+        assert "primal_dual" in said

@@ -14,6 +14,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+import pipeline
 from pipeline.algorithms import ALGORITHMS
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.data.catalog import resolve
@@ -22,7 +23,7 @@ from pipeline.oracles import FusedOracle
 from pipeline.params import PrimalDual
 from pipeline.training.history import History
 from pipeline.training.module import NotFinite
-from pipeline.training.resume import ResumeFolder
+from pipeline.training.resume import MATHEMATICS, ResumeFolder
 from pipeline.training.run import build_module, run_fingerprint, train
 from pipeline.training.setup import build_problem, device_for
 from pipeline.training.tasks import image_task
@@ -281,6 +282,13 @@ def test_a_diverging_run_ends_at_once_with_its_record(params, digits, partition,
     assert kept.read_text().startswith("round,seconds")
     assert len(kept.read_text().splitlines()) >= 2
     assert not (tmp_path / "run").exists()
+
+
+def test_the_code_in_the_fingerprint_is_all_that_computes():
+    """Every room of the library but those that only read parameters or record what came out."""
+    root = Path(pipeline.__file__).parent
+    rooms = {folder.name for folder in root.iterdir() if (folder / "__init__.py").is_file()}
+    assert set(MATHEMATICS) == rooms - {"params", "tracking"}
 
 
 def test_fingerprint_changes_with_everything_the_run_depends_on(params, digits, partition, cpu):

@@ -31,9 +31,9 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import fedinn, fednest
-from pipeline.algorithms.bilevel.turn import BilevelTurn, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, rows
 from pipeline.params import AggItd
 
 
@@ -75,14 +75,6 @@ def step(state: State, turn: BilevelTurn) -> Step:
     return Step({"x": x - x_new, "y": y - y_t}, work + Cost(counted, floats_up=up * n, floats_down=down * n))
 
 
-AGGITD = Algorithm(
-    turn=BilevelTurn,
-    init=init,
-    step=step,
-    inner_steps=lambda hyper: 1,
-    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0},
-    projections={},
-    assigned=frozenset({"x", "y"}),
-)
+AGGITD = assigning(init, step, "xy")
 
 __all__ = ["AGGITD", "AggItd"]

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel.directions import Point, directions, draw, work
-from pipeline.algorithms.bilevel.turn import BilevelTurn, start
+from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, start
 from pipeline.params import FedBio
 
 
@@ -64,15 +64,6 @@ def step(state: State, turn: BilevelTurn) -> Step:
     return Step({name: u - u_new for name, u, u_new in zip("xyv", server, new, strict=True)}, cost)
 
 
-FEDBIO = Algorithm(
-    turn=BilevelTurn,
-    init=init,
-    step=step,
-    inner_steps=lambda hyper: 1,
-    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0, "v": 1.0},
-    projections={},
-    assigned=frozenset({"x", "y", "v"}),
-    reports={"adjoint_norm": lambda variables: torch.linalg.vector_norm(variables["v"])},
-)
+FEDBIO = assigning(init, step, "xyv")
 
 __all__ = ["FEDBIO", "FedBio"]

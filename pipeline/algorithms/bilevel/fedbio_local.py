@@ -34,9 +34,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import neumann, storm
-from pipeline.algorithms.bilevel.turn import BilevelTurn, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, rows
 from pipeline.params import FedBioAccLocal, FedBioLocal
 
 
@@ -131,23 +131,7 @@ def _work(turn: BilevelTurn, evaluations: int) -> Cost:
     return Cost(gradients=evaluations) + neumann.local_work(turn, evaluations, turn.hyper.series_terms)
 
 
-FEDBIO_LOCAL = Algorithm(
-    turn=BilevelTurn,
-    init=init,
-    step=step,
-    inner_steps=lambda hyper: 1,
-    step_sizes=lambda hyper: {"x": 1.0},
-    projections={},
-    assigned=frozenset({"x"}),
-)
-FEDBIOACC_LOCAL = Algorithm(
-    turn=BilevelTurn,
-    init=init_acc,
-    step=step_acc,
-    inner_steps=lambda hyper: 1,
-    step_sizes=lambda hyper: {"x": 1.0},
-    projections={},
-    assigned=frozenset({"x"}),
-)
+FEDBIO_LOCAL = assigning(init, step, "x")
+FEDBIOACC_LOCAL = assigning(init_acc, step_acc, "x")
 
 __all__ = ["FEDBIOACC_LOCAL", "FEDBIO_LOCAL", "FedBioAccLocal", "FedBioLocal"]

@@ -33,10 +33,10 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import storm
 from pipeline.algorithms.bilevel.directions import Point, directions, draw, work
-from pipeline.algorithms.bilevel.turn import BilevelTurn, start
+from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, start
 from pipeline.params import FedBioAcc
 
 MOMENTA = ("nu", "omega", "q")
@@ -107,15 +107,6 @@ def _initial_momenta(turn: BilevelTurn, at: Point, clients: torch.Tensor) -> Poi
     return Point(*(p @ G for G in found)).rows(len(clients))
 
 
-FEDBIOACC = Algorithm(
-    turn=BilevelTurn,
-    init=init,
-    step=step,
-    inner_steps=lambda hyper: 1,
-    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0, "v": 1.0},
-    projections={},
-    assigned=frozenset({"x", "y", "v"}),
-    reports={"adjoint_norm": lambda variables: torch.linalg.vector_norm(variables["v"])},
-)
+FEDBIOACC = assigning(init, step, "xyv")
 
 __all__ = ["FEDBIOACC", "FedBioAcc"]

@@ -37,9 +37,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import fedinn, local, neumann
-from pipeline.algorithms.bilevel.turn import BilevelTurn, UpperLevel, rows, start
+from pipeline.algorithms.bilevel.turn import BilevelTurn, UpperLevel, assigning, rows, start
 from pipeline.params import FedNestGeneral
 
 
@@ -81,14 +81,6 @@ def fed_out(
     return x_new, cost + Cost(1, floats_up=up, floats_down=len(y) * n, gradients=gradients, hvps=n)
 
 
-FEDNEST_GENERAL = Algorithm(
-    turn=BilevelTurn,
-    init=init,
-    step=step,
-    inner_steps=lambda hyper: hyper.lower_rounds + 1,
-    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0},
-    projections={},
-    assigned=frozenset({"x", "y"}),
-)
+FEDNEST_GENERAL = assigning(init, step, "xy", inner_steps=lambda hyper: hyper.lower_rounds + 1)
 
 __all__ = ["FEDNEST_GENERAL", "FedNestGeneral"]

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import fedinn, local, neumann
-from pipeline.algorithms.bilevel.turn import BilevelTurn, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, rows
 from pipeline.errors import not_allowed
 from pipeline.params import LFedNest
 
@@ -104,14 +104,6 @@ def _upper_direction(turn: BilevelTurn, x: Tensor, Y: Tensor, clients: Tensor) -
     return turn.weights(clients).to(x) @ (x - Z), cost + neumann.local_work(turn, int(tau.sum()), terms)
 
 
-LFEDNEST = Algorithm(
-    turn=BilevelTurn,
-    init=init,
-    step=step,
-    inner_steps=lambda hyper: hyper.lower_rounds + 1,
-    step_sizes=lambda hyper: {"x": 1.0, "y": 1.0},
-    projections={},
-    assigned=frozenset({"x", "y"}),
-)
+LFEDNEST = assigning(init, step, "xy", inner_steps=lambda hyper: hyper.lower_rounds + 1)
 
 __all__ = ["LFEDNEST", "LFedNest"]

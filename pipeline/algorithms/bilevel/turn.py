@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from pipeline.algorithms.base import Turn
+from pipeline.algorithms.base import Algorithm, State, Step, Turn
 from pipeline.errors import UserError
 from pipeline.oracles.bilevel import BILEVEL_ORACLES, BilevelOracle
 from pipeline.problems.base import Batch, BilevelProblem
@@ -149,6 +149,27 @@ class BilevelTurn(Turn):
 def rows(u: Tensor, n: int) -> Tensor:
     """The server's variable, copied to n clients: [n, d], to be moved by each."""
     return u.expand(n, -1).clone()
+
+
+def assigning(
+    init: Callable[[BilevelTurn], State],
+    step: Callable[[State, BilevelTurn], Step],
+    variables: str,
+    inner_steps: Callable[[Any], int] = lambda hyper: 1,
+) -> Algorithm[BilevelTurn]:
+    """The record of a method whose server replaces its variables (one letter each) by averages: every direction is old
+    minus new, taken whole. The adjoint's norm goes into the record where there is an adjoint."""
+    norm = {"adjoint_norm": lambda found: torch.linalg.vector_norm(found["v"])}
+    return Algorithm(
+        turn=BilevelTurn,
+        init=init,
+        step=step,
+        inner_steps=inner_steps,
+        step_sizes=lambda hyper: dict.fromkeys(variables, 1.0),
+        projections={},
+        assigned=frozenset(variables),
+        reports=norm if "v" in variables else {},
+    )
 
 
 def start(turn: BilevelTurn, method: str) -> tuple[Tensor, Tensor]:

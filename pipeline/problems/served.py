@@ -1,0 +1,19 @@
+"""What a network answers to many images: pass by pass, so that memory stays bounded."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline.data.federated import FederatedData
+from pipeline.models import FlatModel
+
+CHUNK = 1000
+"""Images per forward pass."""
+
+
+def logits(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor) -> Tensor:
+    """[M, classes], without derivatives; images [M, ...] as stored, or scaled already."""
+    with torch.no_grad():
+        scaled = (part if part.is_floating_point() else data.scaled(part) for part in images.split(CHUNK))
+        return torch.cat([model.apply(w, part) for part in scaled])
