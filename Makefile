@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run paper paper-quick test check ui publish bench clean
+.PHONY: help setup run paper paper-quick experiments test check ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -35,6 +35,13 @@ paper-quick: setup ## the lead paper's experiments on digits and the toy: under 
 paper: setup ## the lead paper's experiments in full (says first how long it takes here)
 	$(BIN)/python -m experiments.primal_dual_weighting plan full
 	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro full-page
+
+STUDY ?= simfbo
+PROFILE ?= quick
+
+experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weights PROFILE=quick|full
+	$(BIN)/python -m experiments $(STUDY) plan $(PROFILE)
+	cd experiments/$(STUDY) && $(CURDIR)/$(BIN)/dvc repro $(PROFILE)-page
 
 test: setup ## the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -31,6 +31,7 @@ from pipeline.errors import UserError
 from pipeline.params.spec import Section
 
 ROOT = Path(__file__).parents[1]
+COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
 TAIL = 100
 """Client weights are averaged over so many last rounds: what the papers' tables show."""
 
@@ -247,10 +248,12 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
     columns = ["round", *measured]  # theta-bar is not every method's
     with np.load(out / "client_weights_history.npz") as saved:
         weights = saved["weights"].astype(float)
+    columns += [*COSTS, *_reports(evaluated[0], task)]
     curve: dict[str, list[float]] = {
         name: [float(row[name]) if row[name] else float("nan") for row in evaluated] for name in columns
     }
-    outcome: dict[str, Any] = {name: values[-1] for name, values in curve.items() if name != "round"}
+    outcome: dict[str, Any] = {name: curve[name][-1] for name in measured}
+    curve["floats"] = [float(row["floats_up"]) + float(row["floats_down"]) for row in evaluated]
     if len(weights):
         last = weights[-TAIL:].mean(0)
         outcome["weights"] = [round(value, 7) for value in last.tolist()]
@@ -272,6 +275,12 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
         "costs": {name: int(float(rows[-1][name])) for name in costs} | {"seconds": float(rows[-1]["seconds"])},
         "curve": curve,
     }
+
+
+def _reports(row: dict[str, str], task: Any) -> list[str]:
+    """Columns that are the method's own: residuals, norms."""
+    known = {"round", "floats_up", "floats_down", *COSTS, *task.measures}
+    return [name for name in row if name not in known and not name.startswith("client_weight")]
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.cells import Cell, read
 from experiments.primal_dual_weighting import figures, tables
 from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, search_cells, table_cells
 from experiments.primal_dual_weighting.toy import toy_cells
 from experiments.primal_dual_weighting.winners import trials
+from experiments.report import provenance
 
 PAGES = HERE / "pages"
 TITLES = {
@@ -112,19 +111,3 @@ def _toy_section(plan: Plan, folder: Path, out: Path) -> list[str]:
         rounds = "never" if row["median_rounds"] == float("inf") else f"{row['median_rounds']:g}"
         lines.append(f"| {row['K']} | {row['eta_x']:g} | {row['method']} | {rounds} | {within} |")
     return [*parts, "Deterministic setting:\n\n" + "\n".join(lines), provenance(cells, folder)]
-
-
-def provenance(cells: Sequence[Cell], folder: Path) -> str:
-    """Which machines, when, with which code, and how long."""
-    machines = [found["machine"] for cell in cells if (found := read(cell, folder))]
-    if not machines:
-        return "*No cell of this part has been run yet.*"
-    commits = ", ".join(sorted({m.get("commit", "unknown") for m in machines}))
-    names = ", ".join(sorted({m["device"] for m in machines}))
-    dates = sorted({m["date"] for m in machines})
-    minutes = sum(m["seconds"] for m in machines) / 60
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (
-        f"*{len(machines)} of {len(cells)} cells, {names}, one thread per cell, {when},"
-        f" {minutes:.0f} minutes of computing in all; code {commits}.*"
-    )

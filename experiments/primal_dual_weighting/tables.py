@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import report
 from experiments.cells import Cell, Result, read
 from experiments.primal_dual_weighting.grid import HERE, ROWS
 from experiments.primal_dual_weighting.toy import Label
@@ -98,14 +99,13 @@ def _accuracy(row: Row) -> str:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Every figure of the table, unrounded."""
-    flat = [
-        row | ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {}) for row in rows
-    ]
-    columns = list(dict.fromkeys(name for row in flat for name in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
+    report.write_csv(
+        [
+            row | ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {})
+            for row in rows
+        ],
+        path,
+    )
 
 
 DETECTION = ("detection_auc", "quality_correlation")

@@ -1,0 +1,84 @@
+"""The commands of `make experiments`:
+
+    python -m experiments STUDY run quick|full [--part NAME] [--only TEXT] [--workers N]     the cells that are missing
+    python -m experiments STUDY page quick|full                                              tables, figures, tracker
+    python -m experiments STUDY plan quick|full                                              what waits, for how long
+
+On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and make the page. Stopped
+(Ctrl-C, kill -9), they go on where they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from experiments.cells import read, run_all, selected, workers
+from experiments.study import PROFILES, Study, load_study, studies
+from pipeline.command import answering
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments")
+    parser.add_argument("study", choices=studies())
+    parser.add_argument("what", choices=["run", "page", "plan"])
+    parser.add_argument("profile", choices=PROFILES)
+    parser.add_argument("--part", help="one part only")
+    parser.add_argument("--only", default="", help="run only the cells whose name contains this")
+    parser.add_argument("--workers", type=int, help="processes; default: one per core, or one for a GPU")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of a mistake in params.yaml too")
+    arguments = parser.parse_args()
+    try:
+        answering(lambda: perform(arguments))
+    except KeyboardInterrupt:
+        print("stopped; what is finished is kept, and the next call goes on.", file=sys.stderr)
+        sys.exit(130)
+
+
+def perform(arguments: argparse.Namespace) -> None:
+    """One command."""
+    study = load_study(arguments.study, arguments.profile)
+    if arguments.what == "plan":
+        announce(study)
+    elif arguments.what == "run":
+        for part in study.parts:
+            if arguments.part in (None, part):
+                run(study, part, arguments.only, workers(arguments.workers))
+    else:
+        page(study)
+
+
+def run(study: Study, part: str, only: str, count: int) -> None:
+    """The trials, then the table with their winners."""
+    data = study.folder / "data"
+    run_all(selected([slot.cell for slot, _ in study.trials(part)], only), study.cells, count, data)
+    if not study.waiting(part):
+        run_all(selected([slot.cell for slot in study.table(part)], only), study.cells, count, data)
+
+
+def page(study: Study) -> None:
+    """Tables and figures, and all cells into the tracker."""
+    from experiments.cells import ROOT
+    from experiments.report import write_page
+    from experiments.tracking import publish
+
+    print(write_page(study))
+    slots = [slot for part in study.parts for slot in study.table(part)]
+    slots += [slot for part in study.parts for slot, _ in study.trials(part)]
+    publish([slot.cell for slot in slots], study.cells, study.page, f"{study.name} {study.profile}", ROOT)
+
+
+def announce(study: Study) -> None:
+    """How many cells wait, and about how long they take on this machine."""
+    total = 0.0
+    for name, part in study.parts.items():
+        cells = [*(slot.cell for slot, _ in study.trials(name)), *(slot.cell for slot in study.table(name))]
+        done = [found["machine"]["seconds"] / 60 for cell in cells if (found := read(cell, study.cells))]
+        each = sum(done) / len(done) if done else part.minutes
+        total += each * (len(cells) - len(done))
+        print(f"{name}: {len(cells) - len(done)} of {len(cells)} cells to run, about {each:.1f} core-minutes each")
+    print(f"about {total / workers(None):.0f} minutes with {workers(None)} processes (on a GPU far less)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What the params.yaml of a study may hold (`experiments.study`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.params.spec import Section, param, section
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Panel(Section):
+    """One set of data for all rows."""
+
+    settings: Settings = param({}, "on top of the part's")
+    rows: dict[str, Settings] = param({}, "on top of a row's own, in this panel")
+    leave_out: list[str] = param([], "rows that have no place here")
+    budget: dict[str, float] = param(
+        {}, "{floats: 1e8} or {hvps: 1e4}: every row gets as many rounds as that pays for, by what its trials cost"
+    )
+    published: dict[str, list[float]] = param({}, "of rows: accuracy % and its spread, as the paper has them")
+
+
+@dataclass(frozen=True)
+class Search(Section):
+    """The grids' trials: one seed, one panel; their winners serve all panels."""
+
+    panel: str = param("", "where the trials are run")
+    settings: Settings = param({}, "on top of the panel's: a selection set, for one")
+    share: float = param(1.0, "of the runs' rounds", gt=0, le=1)
+    seed: int = param(0, "the one seed")
+
+
+@dataclass(frozen=True)
+class Part(Section):
+    """Runs that a page shows together."""
+
+    title: str = param("", "heading on the page")
+    note: str = param("", "what a reader should know: protocol, choices, how to read it")
+    settings: Settings = param({}, "of all cells")
+    panels: dict[str, Panel] = param({}, "tables, side by side in the figure")
+    rows: dict[str, Settings] = param({}, "methods, as the tables name them")
+    seeds: list[int] = param([0], "one run of every row in every panel for each")
+    grids: dict[str, dict[str, list[Any]]] = param({}, "values tried, by row; every combination is a trial")
+    search: Search = section(Search, "how they are tried")
+    measures: list[str] = param(
+        [], "columns besides the accuracy: keys of the cells' `outcome` or, at the end, `curve`"
+    )
+    reach: list[float] = param([], "accuracies % whose first evaluation the tables show, in rounds and floats")
+    axes: list[str] = param(["communication_rounds"], "of the figure, a line of panels each: any cost of the cells")
+    figure: str = param("test_accuracy", "what the figure shows")
+    minutes: float = param(1.0, "of a cell on one core, for the announcement, until some are done", gt=0)

@@ -1,0 +1,244 @@
+"""The page of a study: a table per panel, a figure per part, and where and when the numbers were made."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.cells import Cell, Result, read
+from experiments.params import Part, Settings
+from experiments.study import Slot, Study, cost
+from pipeline.tracking.figures import canvas_style, new_figure, save
+
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8C6D1F", "#6A51A3", "#999999"),
+    *("#B5737A", "#3B7D23"),
+)
+AXES = {
+    "round": "round",
+    "communication_rounds": "communication rounds",
+    "floats": "floats sent",
+    "gradients": "gradients",
+    "hvps": "Hessian-vector products",
+    "seconds": "seconds",
+}
+Row = dict[str, Any]
+
+
+def write_page(study: Study) -> Path:
+    """pages/<profile>/README.md with its figures and CSV files."""
+    out = study.page
+    out.mkdir(parents=True, exist_ok=True)
+    parts = [
+        f"# {study.title}, {study.profile}",
+        f"Made by `make experiments STUDY={study.name} PROFILE={study.profile}`"
+        f" ([what it consists of](../../params.yaml)). Accuracies are on the test set at the end of a run, mean and"
+        " standard deviation over the seeds.",
+    ]
+    for name, part in study.parts.items():
+        parts += _part(study, name, part, out)
+    path = out / "README.md"
+    path.write_text("\n\n".join(part for part in parts if part) + "\n")
+    return path
+
+
+def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
+    slots = list(study.table(name))
+    rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.cells)]
+    write_csv(rows, out / f"{name}.csv")
+    write_csv(curves(slots, study.cells, part), out / f"{name}_curves.csv")
+    text = [f"## {part.title or name}", part.note.strip()]
+    drawn = figure(slots, study.cells, part)
+    if drawn is not None:
+        save(drawn, out / f"{name}.png")
+        text.append(f"![{part.title or name}]({name}.png)")
+    for panel in part.panels:
+        own = [row for row in rows if row["panel"] == panel]
+        text += [f"**{panel}**" if len(part.panels) > 1 else "", markdown(own)]
+    text.append(provenance([slot.cell for slot in slots], study.cells))
+    if part.grids:
+        text += _search(study, name, part)
+    return text
+
+
+def _search(study: Study, name: str, part: Part) -> list[str]:
+    trials = [slot.cell for slot, _ in study.trials(name)]
+    settings = ", ".join(f"{key} {value}" for key, value in part.search.settings.items())
+    lines = ["| method | tried | chosen | its accuracy on the selection set |", "|--|--|--|--|"]
+    for row, grid in part.grids.items():
+        chosen, best = study.winner(name, row), ""
+        for tried, found in study.scores(name, row):
+            if found and tried == chosen and "outcome" in found:
+                best = f"{100 * found['outcome']['selection_accuracy']:.2f} %"
+        values = "; ".join(f"{key} {' '.join(f'{v:g}' for v in each)}" for key, each in grid.items())
+        lines.append(f"| {row} | {values} | {_values(chosen) or 'not run'} | {best} |")
+    where = f" ({part.search.panel}, seed {part.search.seed}{', ' if settings else ''}{settings})"
+    about = f"Step sizes, by accuracy on the selection set, which no method sees{where}:"
+    return [about, "\n".join(lines), provenance(trials, study.cells)]
+
+
+def _values(settings: Settings) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in settings.items())
+
+
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+def summarise(slots: Sequence[Slot], panel: str, part: Part, folder: Path) -> list[Row]:
+    """A row per method: means over the seeds that were run, None where there is nothing."""
+    rows = []
+    for name in part.rows:
+        own = [slot.cell for slot in slots if (slot.panel, slot.row) == (panel, name)]
+        if own:
+            found = [result for cell in own if (result := read(cell, folder)) is not None]
+            rows.append(
+                {"panel": panel, "method": name} | _row(own, found, part, part.panels[panel].published.get(name))
+            )
+    return rows
+
+
+def _row(own: Sequence[Cell], found: Sequence[Result], part: Part, published: list[float] | None) -> Row:
+    ended = [result for result in found if "outcome" in result]
+    row: Row = {"runs": f"{len(ended)} of {len(own)}", "diverged": len(found) - len(ended)}
+    accuracies = [100 * result["outcome"]["test_accuracy"] for result in ended]
+    row["accuracy %"] = float(np.mean(accuracies)) if ended else None
+    row["standard deviation"] = float(np.std(accuracies, ddof=1)) if len(ended) > 1 else None
+    if any(panel.published for panel in part.panels.values()):
+        row["published %"] = published[0] if published else None
+        row["difference"] = row["accuracy %"] - published[0] if published and ended else None
+    for name in part.measures:
+        values = [value for result in ended if (value := _measure(result, name)) is not None]
+        row[name] = float(np.mean(values)) if values else None
+    for target in part.reach:
+        for axis in ("communication_rounds", "floats"):
+            reached = [first_reaching(result["curve"], target / 100, axis) for result in ended]
+            row[f"{AXES[axis]} to {target:g} %"] = float(np.median(reached)) if reached else None
+    for name in ("communication_rounds", "floats", "gradients", "hvps", "seconds"):
+        row[AXES[name]] = float(np.mean([cost(result["costs"], name) for result in ended])) if ended else None
+    return row
+
+
+def _measure(result: Result, name: str) -> float | None:
+    """From the outcome, or a curve's end."""
+    value = result["outcome"].get(name, result["curve"].get(name, [None])[-1])
+    return None if value is None else float(value)
+
+
+def first_reaching(curve: dict[str, list[float]], target: float, axis: str) -> float:
+    """The cost at the first evaluation whose test accuracy is the target or more; infinite if none is."""
+    return next(
+        (c for c, value in zip(curve[axis], curve["test_accuracy"], strict=True) if value >= target), float("inf")
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table; columns that are empty in every row are left out."""
+    hidden = ("panel", "diverged", "standard deviation")
+    columns = [name for name in rows[0] if name not in hidden and any(row[name] is not None for row in rows)]
+    if "accuracy %" not in columns:
+        columns.append("accuracy %")
+    lines = ["| " + " | ".join(name.replace("_", " ") for name in columns) + " |", "|" + "--|" * len(columns)]
+    lines += ["| " + " | ".join(_shown(row, name) for name in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(row: Row, name: str) -> str:
+    value = row[name]
+    if name == "accuracy %":
+        if value is None:
+            return "diverged" if row["diverged"] else "not run"
+        spread = row["standard deviation"]
+        text = f"{value:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+        return text + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if name == "difference":
+        return f"{value:+.2f}"
+    if name == "published %":
+        return f"{value:.2f}"
+    if value == float("inf"):
+        return "never"
+    return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}" if value < 1e6 else f"{value:.2e}"
+
+
+def curves(slots: Sequence[Slot], folder: Path, part: Part) -> list[Row]:
+    """Long form, for one's own plots: a line per panel, method and evaluation; means over the seeds that were run."""
+    rows: list[Row] = []
+    for panel, name in dict.fromkeys((slot.panel, slot.row) for slot in slots):
+        points = _mean_curve(slots, folder, panel, name, (part.figure, *AXES))
+        rows += [{"panel": panel, "method": name} | point for point in points]
+    return rows
+
+
+def _mean_curve(slots: Sequence[Slot], folder: Path, panel: str, row: str, columns: Sequence[str]) -> list[Row]:
+    found = [read(slot.cell, folder) for slot in slots if (slot.panel, slot.row) == (panel, row)]
+    runs = [result["curve"] for result in found if result and "curve" in result]
+    if not runs:
+        return []
+    length = min(len(run["round"]) for run in runs)
+    means = {c: np.mean([run[c][:length] for run in runs], axis=0) for c in columns if all(c in run for run in runs)}
+    return [{name: float(values[k]) for name, values in means.items()} for k in range(length)]
+
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def figure(slots: Sequence[Slot], folder: Path, part: Part) -> Figure | None:
+    """A column per panel, a line of panels per axis; means over the seeds. None without any run."""
+    panels = [p for p in part.panels if any(s.panel == p and s.cell.path(folder).is_file() for s in slots)]
+    if not panels:
+        return None
+    colours = dict(zip(part.rows, COLOURS * (1 + len(part.rows) // len(COLOURS)), strict=False))
+    with canvas_style():
+        drawn = new_figure(4.4 * len(panels) + 2.4, 3.4 * len(part.axes) + 0.6)
+        grid = drawn.subplots(len(part.axes), len(panels), squeeze=False, sharey="col")
+        labels: dict[str, Any] = {}
+        for i, axis in enumerate(part.axes):
+            for j, panel in enumerate(panels):
+                for k, row in enumerate(part.rows):
+                    points = _mean_curve(slots, folder, panel, row, (part.figure, axis))
+                    if points and {axis, part.figure} <= points[0].keys():
+                        x, y = ([point[name] for point in points] for name in (axis, part.figure))
+                        style = {"color": colours[row], "lw": 1.7, "ls": "-" if k < len(COLOURS) else "--"}
+                        (labels[row],) = grid[i, j].plot(x, y, **style)
+                grid[i, j].set_xlabel(AXES[axis])
+                if i == 0:
+                    grid[i, j].set_title(panel, fontsize=11)
+            grid[i, 0].set_ylabel(part.figure.replace("_", " "))
+        drawn.legend(labels.values(), labels.keys(), loc="outside right center", fontsize=9)
+    return drawn
+
+
+# ----------------------------------------------------------------------------------------------------- for every page
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Every figure of a table, unrounded; columns in the order in which they first come up."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def provenance(cells: Sequence[Cell], folder: Path) -> str:
+    """Which machines, when, with which code, and how long."""
+    machines = [found["machine"] for cell in cells if (found := read(cell, folder))]
+    if not machines:
+        return "*No cell of this part has been run yet.*"
+    commits = ", ".join(sorted({m.get("commit", "unknown") for m in machines}))
+    names = ", ".join(sorted({m["device"] for m in machines}))
+    dates = sorted({m["date"] for m in machines})
+    minutes = sum(m["seconds"] for m in machines) / 60
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return (
+        f"*{len(machines)} of {len(cells)} cells, {names}, one thread per cell, {when},"
+        f" {minutes:.0f} minutes of computing in all; code {commits}.*"
+    )

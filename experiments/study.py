@@ -1,0 +1,192 @@
+"""A study: a paper's experiments, declared in the params.yaml of their folder and nowhere else.
+
+    profile (quick, full) -> part (tables and a figure) -> panel (data, split, budget) -> row (method) -> seed
+
+One such combination is a cell (`experiments.cells`). Settings are the library's parameters by dotted name; in rows and
+grids a name without a dot that is no parameter of the top level is one of the row's method: `eta_y` of a row with
+`algorithm: simfbo` is `algorithms.simfbo.eta_y`. A later level overrides an earlier one: part, panel, row, winner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from experiments.cells import Cell, read
+from experiments.params import Part, Settings
+from pipeline.errors import UserError
+from pipeline.params import Params
+from pipeline.params.loading import checked, read_yaml
+from pipeline.params.rules import check_rules
+from pipeline.params.spec import override
+
+ROOT = Path(__file__).parent
+PROFILES = ("quick", "full")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A cell and its place."""
+
+    part: str
+    panel: str
+    row: str
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Study:
+    """One profile of one folder's params.yaml."""
+
+    name: str
+    profile: str
+    title: str
+    parts: dict[str, Part]
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / self.name
+
+    @property
+    def cells(self) -> Path:
+        return self.folder / "cells" / self.profile
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "pages" / self.profile
+
+    def table(self, part: str) -> Iterator[Slot]:
+        """The runs of a part, the first seeds first, with the search's winners."""
+        found = self.parts[part]
+        for seed, (panel, where), (row, settings) in itertools.product(
+            found.seeds, found.panels.items(), found.rows.items()
+        ):
+            if row in where.leave_out:
+                continue
+            own = found.settings | where.settings | _named(settings) | _named(where.rows.get(row, {}), settings)
+            own |= _named(self.winner(part, row), settings)
+            rounds = self._rounds(part, row, where.budget) if where.budget else own.get("train.rounds")
+            own |= {"seed": seed} | ({"train.rounds": rounds} if rounds else {})
+            yield Slot(part, panel, row, Cell(part, _label(row, panel, found), own))
+
+    def trials(self, part: str, row: str | None = None) -> Iterator[tuple[Slot, Settings]]:
+        """The search's runs, each with the values it tries."""
+        found = self.parts[part]
+        for name, grid in found.grids.items():
+            if row in (None, name):
+                where = found.panels[found.search.panel]
+                base = found.settings | where.settings | _named(found.rows[name])
+                base |= _named(where.rows.get(name, {}), found.rows[name])
+                for values in itertools.product(*grid.values()):
+                    tried = dict(zip(grid, values, strict=True))
+                    own = base | _named(tried, found.rows[name]) | found.search.settings | {"seed": found.search.seed}
+                    own["train.rounds"] = max(1, round(found.search.share * own["train.rounds"]))
+                    own["train.eval_every"] = own["train.rounds"]
+                    cell = Cell(f"{part}-search", name, own)
+                    yield Slot(part, found.search.panel, name, cell), tried
+
+    def scores(self, part: str, row: str) -> list[tuple[Settings, dict[str, Any] | None]]:
+        """Of every trial of a row: what it tried, and its file (None: not run)."""
+        return [(tried, read(slot.cell, self.cells)) for slot, tried in self.trials(part, row)]
+
+    def winner(self, part: str, row: str) -> Settings:
+        """The trial most accurate on the selection set, which no method sees; of equals the one of smaller loss. Empty
+        without a trial that ended: the row's own settings."""
+        ended = [
+            (t, f["outcome"]) for t, f in self.scores(part, row) if f and "selection_accuracy" in f.get("outcome", {})
+        ]
+        if not ended:
+            return {}
+        return max(ended, key=lambda trial: (trial[1]["selection_accuracy"], -trial[1]["selection_loss"]))[0]
+
+    def waiting(self, part: str) -> list[Cell]:
+        """Trials that are not done."""
+        return [slot.cell for slot, _ in self.trials(part) if read(slot.cell, self.cells) is None]
+
+    def _rounds(self, part: str, row: str, budget: dict[str, float]) -> int | None:
+        """As many rounds as the budget pays for, by what a round of the row's trials cost."""
+        ((what, amount),) = budget.items()
+        for slot, _ in self.trials(part, row):
+            found = read(slot.cell, self.cells)
+            if found and "costs" in found:
+                spent = cost(found["costs"], what)
+                return max(1, round(amount * slot.cell.settings["train.rounds"] / spent)) if spent else None
+        return None
+
+
+def cost(costs: dict[str, float], name: str) -> float:
+    """`floats` are those sent up and down."""
+    return costs["floats_up"] + costs["floats_down"] if name == "floats" else costs[name]
+
+
+def _label(row: str, panel: str, part: Part) -> str:
+    return f"{row}, {panel}" if len(part.panels) > 1 else row
+
+
+def _named(settings: Settings, row: Settings | None = None) -> Settings:
+    """With the method's own parameters under their full names. row: settings that name the algorithm."""
+    algorithm = (row or {}).get("algorithm") or settings.get("algorithm")
+    known = {field.name for field in dataclasses.fields(Params)}
+    return {
+        name if "." in name or name in known else f"algorithms.{algorithm}.{name}": value
+        for name, value in settings.items()
+    }
+
+
+# ------------------------------------------------------------------------------------------------- reading params.yaml
+
+
+def studies() -> list[str]:
+    """The folders that hold one."""
+    return sorted(path.parent.name for path in ROOT.glob("*/params.yaml") if "title" in read_yaml(path))
+
+
+def load_study(name: str, profile: str) -> Study:
+    """From experiments/<name>/params.yaml; UserError for whatever cannot be run, before anything is."""
+    path = ROOT / name / "params.yaml"
+    tree = read_yaml(path)
+    title = str(tree.get("title", name))
+    try:
+        kind = TypeAdapter(dict[str, Part])
+        parts = kind.validate_json(json.dumps(tree.get(profile, {})), strict=True)
+    except ValidationError as error:
+        lines = [f"{path.name}: {profile}.{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
+        raise UserError(
+            "\n".join(lines) + ". Fix: see Part in experiments/study.py for what may stand there."
+        ) from None
+    study = Study(name, profile, title, parts)
+    _check(study, f"experiments/{name}/params.yaml")
+    return study
+
+
+def _check(study: Study, file: str) -> None:
+    for name, part in study.parts.items():
+        rows = {*part.grids, *(row for panel in part.panels.values() for row in (*panel.rows, *panel.leave_out))}
+        if unknown := sorted(rows - part.rows.keys()):
+            raise UserError(f"{file}: {study.profile}.{name} has no row {', '.join(unknown)}. Fix: add or rename it.")
+        if part.grids and part.search.panel not in part.panels:
+            raise UserError(
+                f"{file}: {study.profile}.{name}.search.panel = {part.search.panel!r} is not allowed: it must be one of"
+                f" {', '.join(part.panels)}. Fix: name the panel on which the grids are tried."
+            )
+        for slot in itertools.chain(study.table(name), (slot for slot, _ in study.trials(name))):
+            _check_cell(slot, f"{file}: {study.profile}.{name}, {slot.row}, {slot.panel}")
+
+
+def _check_cell(slot: Slot, where: str) -> None:
+    """The library admits its parameters."""
+    try:
+        params = override(Params(), slot.cell.settings)
+    except KeyError as error:
+        raise UserError(f"{where}: {error.args[0]}. Fix: rename or remove it.") from None
+    try:
+        check_rules(checked(Params, dataclasses.asdict(params), where))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
