@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ def write_page(study: Study) -> Path:
     ]
     for name, part in study.parts.items():
         parts += _part(study, name, part, out)
+    if (study.folder / "more.py").is_file():  # what is no set of runs on data
+        parts += importlib.import_module(f"experiments.{study.name}.more").sections(out)
     path = out / "README.md"
     path.write_text("\n\n".join(part for part in parts if part) + "\n")
     return path

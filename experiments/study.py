@@ -3,7 +3,7 @@
     profile (quick, full) -> part (tables and a figure) -> panel (data, split, budget) -> row (method) -> seed
 
 One such combination is a cell (`experiments.cells`). Settings are the library's parameters by dotted name; in rows and
-grids a name without a dot that is no parameter of the top level is one of the row's method: `eta_y` of a row with
+grids a name that does not begin with a section of params.yaml is one of the row's method: `eta_y` of a row with
 `algorithm: simfbo` is `algorithms.simfbo.eta_y`. A later level overrides an earlier one: part, panel, row, winner.
 """
 
@@ -135,7 +135,7 @@ def _named(settings: Settings, row: Settings | None = None) -> Settings:
     algorithm = (row or {}).get("algorithm") or settings.get("algorithm")
     known = {field.name for field in dataclasses.fields(Params)}
     return {
-        name if "." in name or name in known else f"algorithms.{algorithm}.{name}": value
+        name if name.partition(".")[0] in known else f"algorithms.{algorithm}.{name}": value
         for name, value in settings.items()
     }
 
@@ -152,16 +152,17 @@ def load_study(name: str, profile: str) -> Study:
     """From experiments/<name>/params.yaml; UserError for whatever cannot be run, before anything is."""
     path = ROOT / name / "params.yaml"
     tree = read_yaml(path)
-    title = str(tree.get("title", name))
+    if profile not in tree:
+        raise UserError(f"experiments/{name}/params.yaml has no profile {profile}. Fix: add it, or use another one.")
     try:
         kind = TypeAdapter(dict[str, Part])
-        parts = kind.validate_json(json.dumps(tree.get(profile, {})), strict=True)
+        parts = kind.validate_json(json.dumps(tree[profile]), strict=True)
     except ValidationError as error:
         lines = [f"{path.name}: {profile}.{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
         raise UserError(
             "\n".join(lines) + ". Fix: see Part in experiments/study.py for what may stand there."
         ) from None
-    study = Study(name, profile, title, parts)
+    study = Study(name, profile, str(tree.get("title", name)), parts)
     _check(study, f"experiments/{name}/params.yaml")
     return study
 
@@ -176,7 +177,7 @@ def _check(study: Study, file: str) -> None:
                 f"{file}: {study.profile}.{name}.search.panel = {part.search.panel!r} is not allowed: it must be one of"
                 f" {', '.join(part.panels)}. Fix: name the panel on which the grids are tried."
             )
-        for slot in itertools.chain(study.table(name), (slot for slot, _ in study.trials(name))):
+        for slot in itertools.chain((slot for slot, _ in study.trials(name)), study.table(name)):
             _check_cell(slot, f"{file}: {study.profile}.{name}, {slot.row}, {slot.panel}")
 
 

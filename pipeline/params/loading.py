@@ -10,9 +10,10 @@ import dataclasses
 import difflib
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
@@ -47,7 +48,14 @@ def checked(kind: type[Record], tree: dict[str, Any], name: str) -> Record:
 
 def _validated(kind: type[Record], tree: dict[str, Any]) -> Record:
     """Through JSON, where pydantic's strict mode builds records from mappings; a YAML date becomes a text."""
-    return TypeAdapter(kind).validate_json(json.dumps(tree, default=str), strict=True)
+    found: Record = _adapter(cast(Hashable, kind)).validate_json(json.dumps(tree, default=str), strict=True)
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Building one takes longer than a hundred validations."""
+    return TypeAdapter(kind)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""SimFBO and ShroFBO against FedNest, LFedNest and FBO-AggITD."""

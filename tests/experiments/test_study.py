@@ -1,0 +1,182 @@
+"""Studies: what their params.yaml declares becomes cells, winners, tables and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+
+import pytest
+
+from experiments import cells, report, study
+from experiments.cells import save
+from experiments.params import Panel, Part, Search
+from experiments.simfbo import more
+from experiments.study import Study, load_study, studies
+from pipeline.errors import UserError
+
+TINY = {"data.name": "digits", "model.name": "linear", "train.rounds": 4, "train.eval_every": 2}
+PART = Part(
+    title="Two methods",
+    settings=TINY | {"problem": "client_weighting"},
+    panels={
+        "few": Panel(settings={"train.rounds": 8}, published={"one": [90.0, 1.0]}),
+        "many": Panel(settings={"federation.participation": 0.5}, rows={"one": {"gamma": 3.0}}, leave_out=["two"]),
+    },
+    rows={"one": {"algorithm": "primal_dual", "eta_w": 0.07}, "two": {"algorithm": "rfho"}},
+    seeds=[0, 1],
+    grids={"one": {"eta_w": [0.1, 0.2], "eta_x": [0.01]}},
+    search=Search(panel="few", settings={"partition.selection_per_label": 3}, share=0.5, seed=7),
+    measures=["clean_weight"],
+    reach=[50.0],
+)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """The study of PART, its files in a folder of the test's."""
+    monkeypatch.setattr(study, "ROOT", tmp_path)
+    return Study("small", "quick", "A small study", {"p": PART})
+
+
+def finish(made, slot, accuracy=0.5, failed=None, **outcome):
+    """The file of a cell that was run."""
+    costs = {"communication_rounds": 4, "floats_up": 300, "floats_down": 100, "gradients": 8, "hvps": 0, "seconds": 1.0}
+    curve = {"round": [0, 2, 4], "test_accuracy": [0.1, 0.5, accuracy], "communication_rounds": [0, 2, 4]}
+    curve |= {"floats": [0, 200, 400], "gradients": [0, 4, 8], "hvps": [0, 0, 0], "seconds": [0, 0.5, 1]}
+    content = {"machine": {"device": "d", "date": "2026-01-01", "seconds": 60.0}}
+    content |= {"failed": failed} if failed else {"costs": costs, "curve": curve, "kinds": []}
+    content |= {} if failed else {"outcome": {"test_accuracy": accuracy} | outcome}
+    save(slot.cell, made.cells, content)
+
+
+def test_every_study_declares_what_the_library_admits():
+    assert {"simfbo", "fedbio", "a_fedpd", "client_weights"} <= set(studies())
+    for name in studies():
+        made = load_study(name, "quick")
+        slots = [slot for part in made.parts for slot in made.table(part)]
+        assert len({(slot.part, slot.panel, slot.row, slot.cell.seed) for slot in slots}) == len(slots) > 10
+
+
+def test_a_later_level_overrides_an_earlier_one(small):
+    slots = {(slot.panel, slot.row, slot.cell.seed): slot.cell.settings for slot in small.table("p")}
+    assert len(slots) == 6  # two rows and one, two seeds
+    assert slots["few", "one", 1]["train.rounds"] == 8
+    assert slots["many", "one", 0]["train.rounds"] == 4
+    assert slots["few", "one", 0]["algorithms.primal_dual.eta_w"] == 0.07
+    assert "algorithms.primal_dual.gamma" not in slots["few", "one", 0]
+    assert slots["many", "one", 0]["algorithms.primal_dual.gamma"] == 3.0
+    assert slots["many", "one", 0]["federation.participation"] == 0.5
+
+
+def test_trials_are_shorter_and_their_winner_serves_every_panel(small):
+    trials = list(small.trials("p"))
+    assert [tried for _, tried in trials] == [{"eta_w": 0.1, "eta_x": 0.01}, {"eta_w": 0.2, "eta_x": 0.01}]
+    assert {slot.cell.settings["train.rounds"] for slot, _ in trials} == {4}
+    assert {slot.cell.seed for slot, _ in trials} == {7}
+    assert {slot.cell.settings["partition.selection_per_label"] for slot, _ in trials} == {3}
+    assert len(small.waiting("p")) == 2
+    finish(small, trials[0][0], accuracy=0.9, selection_accuracy=0.6, selection_loss=1.0)
+    finish(small, trials[1][0], accuracy=0.2, selection_accuracy=0.7, selection_loss=2.0)
+    assert small.waiting("p") == []
+    assert small.winner("p", "one") == {"eta_w": 0.2, "eta_x": 0.01}
+    for slot in small.table("p"):
+        found = slot.cell.settings.get("algorithms.primal_dual.eta_w")
+        assert found == (0.2 if slot.row == "one" else None)
+    assert small.winner("p", "two") == {}
+
+
+def test_a_budget_buys_rounds_by_what_a_trial_costs(small):
+    """4 rounds of the trial sent 300 + 100 floats: 1,000 floats pay for 10 rounds; without such a cost, as declared."""
+    rich = dataclasses.replace(PART.panels["few"], budget={"floats": 1000.0})
+    poor = dataclasses.replace(PART.panels["few"], budget={"hvps": 1000.0})
+    part = dataclasses.replace(PART, panels={"few": PART.panels["few"], "rich": rich, "poor": poor})
+    made = dataclasses.replace(small, parts={"p": part})
+    for slot, _ in made.trials("p"):
+        finish(made, slot, selection_accuracy=0.5, selection_loss=1.0)
+    rounds = {(slot.panel, slot.row): slot.cell.settings["train.rounds"] for slot in made.table("p")}
+    assert rounds["rich", "one"] == 10
+    assert rounds["poor", "one"] == rounds["few", "one"] == 8
+    assert rounds["rich", "two"] == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"grids": {"three": {"eta_w": [0.1]}}}, "no row three"),
+        ({"search": Search(panel="none")}, "search.panel = 'none' is not allowed: it must be one of few, many"),
+        ({"rows": {"one": {"algorithm": "primal_dual", "eta_q": 1.0}}, "panels": {"few": Panel()}}, "eta_q"),
+        ({"rows": {"one": {"algorithm": "primal_dual", "eta_w": -1.0}}, "panels": {"few": Panel()}}, "eta_w = -1.0"),
+        ({"settings": {"problem": "data_cleaning"}}, "primal_dual"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is(small, change, words):
+    made = dataclasses.replace(small, parts={"p": dataclasses.replace(PART, **change)})
+    with pytest.raises(UserError, match=words):
+        study._check(made, "params.yaml")
+
+
+def test_a_wrong_declaration_is_named(small, tmp_path):
+    (tmp_path / "small").mkdir()
+    file = tmp_path / "small" / "params.yaml"
+    file.write_text("title: t\nquick: {p: {titel: x}}\n")
+    with pytest.raises(UserError, match=r"quick\.p\.titel.*unexpected"):
+        load_study("small", "quick")
+    with pytest.raises(UserError, match="no profile full"):
+        load_study("small", "full")
+
+
+def test_the_first_evaluation_at_a_target():
+    curve = {"test_accuracy": [0.1, 0.6, 0.5, 0.7], "floats": [0, 10, 20, 30]}
+    assert report.first_reaching(curve, 0.6, "floats") == 10
+    assert report.first_reaching(curve, 0.65, "floats") == 30
+    assert report.first_reaching(curve, 0.9, "floats") == math.inf
+
+
+def test_tables_tell_what_was_run_and_what_was_not(small):
+    slots = list(small.table("p"))
+    at = {(slot.panel, slot.row, slot.cell.seed): slot for slot in slots}
+    finish(small, at["few", "one", 0], accuracy=0.8, clean_weight=0.9)
+    finish(small, at["few", "one", 1], accuracy=0.6, clean_weight=0.7)
+    finish(small, at["few", "two", 0], failed="w is no longer finite")
+    one, two = report.summarise(slots, "few", PART, small.cells)
+    assert one["accuracy %"] == pytest.approx(70)
+    assert one["standard deviation"] == pytest.approx(math.sqrt(200))
+    assert one["difference"] == pytest.approx(-20)
+    assert one["clean_weight"] == pytest.approx(0.8)
+    assert one["communication rounds to 50 %"] == 2
+    assert one["floats sent"] == 400
+    assert (two["accuracy %"], two["diverged"], two["runs"]) == (None, 1, "0 of 2")
+    text = report.markdown([one, two])
+    assert "70.00 ± 14.14" in text
+    assert "-20.00" in text
+    assert "diverged" in text
+    (alone,) = report.summarise(slots, "many", PART, small.cells)
+    assert "not run" in report.markdown([alone])
+
+
+def test_the_page_of_runs_that_were_made(small, tmp_path):
+    data = tmp_path / "data"
+    cells.fetch("digits", data)
+    part = dataclasses.replace(PART, panels={"few": Panel()}, seeds=[0], grids={}, rows={"one": PART.rows["one"]})
+    made = dataclasses.replace(small, parts={"p": part, "q": PART})
+    for slot in made.table("p"):
+        cells.run(slot.cell, made.cells, data)
+    page = report.write_page(made)
+    text = page.read_text()
+    assert "![Two methods](p.png)" in text
+    assert "1 of 1 cells" in text
+    assert "No cell of this part has been run yet" in text
+    assert (page.parent / "p.png").stat().st_size > 5000
+    lines = (page.parent / "p_curves.csv").read_text().splitlines()
+    assert lines[0].split(",")[:4] == ["panel", "method", "test_accuracy", "round"]
+    assert [line.split(",")[3] for line in lines[1:]] == ["0.0", "2.0", "4.0"]
+    assert not (page.parent / "q.png").exists()
+    shutil.rmtree(page.parent)
+
+
+def test_example_b_by_hand():
+    """The specification's stationary points, and that ShroFBO reaches the true one and SimFBO the reweighted one."""
+    assert more.stationary([0.5, 0.5]).tolist() == pytest.approx([14 / 65, 57 / 65, -4 / 65])
+    for method, p in (("shrofbo", [0.5, 0.5]), ("simfbo", [0.25, 0.75])):
+        assert more.limit(method, 0.0).tolist() == pytest.approx(more.stationary(p).tolist(), abs=1e-8)
