@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.errors import not_allowed
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
@@ -59,16 +58,14 @@ class Turn:
     Everything random is a pure function of (seed, round, inner step, purpose): asking again gives the same clients and
     samples, so a method that needs a past step's draws again draws them again. step_sizes: per variable, in force in
     this round (the schedule included), for methods whose derivation contains them. schedule: the factor of all step
-    sizes in this round, for steps that clients take on their own.
+    sizes in this round, for steps that clients take on their own. share: this process among those of the run.
     """
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     @classmethod
     def oracle_for(cls, problem: Problem, backend: str, share: Share) -> Any:
-        """The family's derivatives of the problem. UserError if it cannot be spread over several processes."""
-        if share.ranks > 1:
-            raise not_allowed("train.devices * train.nodes", share.ranks, "1 for this algorithm", "set both to 1")
+        """The family's derivatives of the problem, as the processes of the run share them."""
         return cls.oracles[backend](problem)
 
     oracle: Any
@@ -79,6 +76,7 @@ class Turn:
     inner: int = 1  # k, from 1
     step_sizes: Mapping[str, float] = field(default_factory=dict)
     schedule: float = 1.0
+    share: Share = field(default_factory=Share)
 
     @property
     def problem(self) -> Problem:
@@ -102,9 +100,27 @@ class Turn:
         """Uniform on 0..count-1, on the host."""
         return int(randomness.positions(self.stream(purpose), torch.zeros(1).long(), torch.tensor([count]), 1))
 
+    def total(self, part: Tensor) -> Tensor:
+        """A sum over clients, whose part over those simulated here is given."""
+        return self.share.total(part)[0]
+
+    def spent(self, cost: Cost) -> Cost:
+        """What a step has cost in all processes together; `cost` is what the method says."""
+        return cost
+
     def stream(self, purpose: str, *exchange: int) -> int:
         """The random stream of this step and purpose."""
         return randomness.key(self.seed, purpose, self.round, self.inner, *exchange)
+
+
+@dataclass(frozen=True)
+class OwnClients(Turn):
+    """A turn of methods that hold a row per client (its model, its point, its dual): each process works on the clients
+    it simulates, completes every sum over clients by `total`, and says what its own clients cost."""
+
+    def spent(self, cost: Cost) -> Cost:
+        up, down, gradients, hvps = self.share.counts(cost.floats_up, cost.floats_down, cost.gradients, cost.hvps)
+        return Cost(cost.communication_rounds, up, down, gradients, hvps)
 
 
 TurnT = TypeVar("TurnT", bound=Turn)
@@ -121,8 +137,9 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """What one inner step hands back. directions: per variable to be moved. report: the method's `measures` of this
-    step, as scalars, from the server's variables once they have moved."""
+    """What one inner step hands back. directions: per variable to be moved. cost: to be completed by `Turn.spent`.
+    report: the method's `measures` of this step, as scalars, from the server's variables once they have moved; asked
+    for by every process."""
 
     directions: dict[str, Tensor]
     cost: Cost
@@ -138,7 +155,8 @@ class Algorithm(Generic[TurnT]):
     step_sizes(hyper) -> one per variable to be moved (those that the problem at hand leaves out are ignored);
     projections: per constrained variable, (value, hyper) -> projected value. assigned: variables whose direction is
     old - new; they take steps of size 1 whatever the schedule, which their local steps follow already. client_rows:
-    memory [N, d] of clients' own answers, which several processes share out. reports: scalars worth a curve, of the
+    memory [N, ...] with a row per client, which several processes share out: each keeps the rows of the clients it
+    simulates, and 0 for the others. reports: scalars worth a curve, of the
     server's variables after a round. measures: names of the scalars that `Step.report` yields.
     """
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pipeline.oracles.local import LocalOracle
 from pipeline.oracles.weighting import Oracle
 from pipeline.problems.base import Batch, WeightingProblem
 from pipeline.sharing import Share
@@ -86,3 +87,12 @@ class SharedOracle:
     def validation_gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Computed by every process, which costs less than waiting for one; the first one's counts."""
         return self._share.same(self._oracle.validation_gradient(w, batch))
+
+
+class SharedLocal(SharedOracle):
+    """The same for methods with local steps: what they ask at the clients' own parameters, they ask of the clients
+    simulated here; what they ask at the server's model is shared out as above."""
+
+    def __init__(self, oracle: LocalOracle, share: Share) -> None:
+        super().__init__(oracle, share)
+        self.local, self.gradients_each = oracle.local, oracle.gradients_each

@@ -139,14 +139,15 @@ def _local_steps(params: Params) -> None:
 
 
 def _processes(params: Params) -> None:
-    """Only methods that ask for sums over clients at one shared model can spread the clients over processes."""
-    train = params.train
-    if train.devices * train.nodes > 1 and family(params.algorithm) != "weighting":
+    """Not every family of methods can spread the clients over processes."""
+    train, able = params.train, ("weighting", "averaging", "consensus")
+    if train.devices * train.nodes > 1 and family(params.algorithm) not in able:
         name, value = ("devices", train.devices) if train.devices > 1 else ("nodes", train.nodes)
         raise not_allowed(
             f"train.{name}",
             value,
-            f"1 for algorithm: {params.algorithm}; several processes are for {', '.join(FAMILIES['weighting'])}",
+            f"1 for algorithm: {params.algorithm}; several processes are for"
+            f" {', '.join(name for kind in able for name in FAMILIES[kind])}",
             f"set train.{name} to 1, or choose one of these",
         )
 

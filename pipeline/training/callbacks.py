@@ -37,9 +37,8 @@ class Recorder(pl.Callback):
         checkpoint_every: int,
         on_rows: Callable[[list[Row]], None] = lambda rows: None,
         writes: bool = True,
-        fresh: bool = True,
     ) -> None:
-        self.writes, self.fresh = writes, fresh
+        self.writes, self.fresh = writes, True
         self.history, self.measure, self.checkpoint = history, measure, checkpoint
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}

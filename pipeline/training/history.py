@@ -47,9 +47,13 @@ class History:
         if not (self.csv.is_file() and self.raw.is_file()):
             return False
         lines = self.csv.read_bytes().splitlines(keepends=True)[: rounds + 2]
-        weights = (rounds + 1) * len(self.clean) * 4
         complete = len(lines) == rounds + 2 and lines[-1].endswith(b"\n") and lines[-1].startswith(b"%d," % rounds)
-        if not complete or self.raw.stat().st_size < weights:
+        if not complete:
+            return False
+        first = weight_columns(len(self.clean))[0]
+        weighted = lines[-1].split(b",")[self.columns.index(first)] != b""  # a method without weights has no such cells
+        weights = (rounds + 1) * len(self.clean) * 4 if weighted else 0
+        if self.raw.stat().st_size < weights:
             return False
         os.truncate(self.csv, sum(map(len, lines)))
         os.truncate(self.raw, weights)

@@ -38,6 +38,8 @@ class FederatedBilevel(pl.LightningModule):
         self.automatic_optimization = False
         self.algorithm, self.turn, self.rounds, self.share = algorithm, turn, rounds, share or Share()
         state = algorithm.init(turn)
+        for name in algorithm.client_rows & state.memory.keys():
+            self.share.keep_own(state.memory[name])
         self.variables = nn.ParameterDict({name: nn.Parameter(v) for name, v in state.variables.items()})
         self._memory_names = tuple(state.memory)
         for name, value in state.memory.items():
@@ -101,7 +103,7 @@ class FederatedBilevel(pl.LightningModule):
                 value = self.variables[name].data
                 project = self.algorithm.projections.get(name)
                 value.copy_(turn.constrain(name, project(value, self.turn.hyper) if project else value))
-            self.cost += step.cost
+            self.cost += turn.spent(step.cost)
             if step.report:
                 found = step.report(self.state.variables)
                 self.measured = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
@@ -128,10 +130,7 @@ class FederatedBilevel(pl.LightningModule):
         self.round = checkpoint["federated"]["round"]
         self.cost = Cost(**checkpoint["federated"]["cost"])
         for key in self._row_keys:
-            rows = checkpoint["state_dict"][key]
-            own = torch.zeros(len(rows), dtype=torch.bool)
-            own[self.share.own(torch.arange(len(rows)))] = True
-            rows[~own] = 0
+            self.share.keep_own(checkpoint["state_dict"][key])
 
     @property
     def _row_keys(self) -> list[str]:

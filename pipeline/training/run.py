@@ -42,6 +42,7 @@ def build_module(params: Params, problem: Problem, share: Share | None = None) -
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
         ),
         seed=params.seed,
+        share=share,
     )
     return FederatedBilevel(algorithm, turn, params.train.rounds, share)
 
@@ -93,9 +94,6 @@ def train(
     history = History(folder.path, task.clean, task.measures, scalars, task.digits)
     if task.device.type == "cpu":
         keep_freed_memory()
-    saved = _saved_round(folder, history if share.rank == 0 else None)
-    if saved is None and share.rank == 0:
-        history.start()
     recorder = Recorder(
         history,
         task.measure,
@@ -104,7 +102,6 @@ def train(
         checkpoint_every=params.train.checkpoint_every,
         on_rows=on_rows,
         writes=share.rank == 0,
-        fresh=saved is None,
     )
     trainer = quiet_trainer(
         params,
@@ -113,10 +110,15 @@ def train(
         share=share,
     )
     try:
+        if share.ranks > 1:
+            trainer.strategy.setup_environment()  # now already, so that all agree on where to go on from
+        recorder.fresh = not share.first(share.rank == 0 and _may_go_on(folder, history))
+        if recorder.fresh and share.rank == 0:
+            history.start()
         trainer.fit(
             module,
             range(params.train.rounds),
-            ckpt_path=str(folder.checkpoint) if saved is not None else None,
+            ckpt_path=None if recorder.fresh else str(folder.checkpoint),
         )
     except NotFinite as error:
         if share.rank:
@@ -145,20 +147,19 @@ def _undelivered(error: RuntimeError) -> bool:
     )
 
 
-def _saved_round(folder: ResumeFolder, history: History | None) -> int | None:
-    """The round of the folder's last save, its record (if it is ours to keep) cut back to it; None without a save, or
-    with a damaged one."""
+def _may_go_on(folder: ResumeFolder, history: History) -> bool:
+    """Whether there is a save to go on from; the record is cut back to it. False also if either is damaged."""
     if not folder.found:
-        return None
+        return False
     try:
         saved = int(torch.load(folder.checkpoint, weights_only=True, map_location="cpu")["federated"]["round"])
     except Exception as error:  # whatever a damaged file makes of itself
         print(f"train: the last save cannot be read ({type(error).__name__}); starting afresh", file=sys.stderr)
-        return None
-    if history and not history.restore(saved):
+        return False
+    if not history.restore(saved):
         print("train: the record does not reach the last save; starting afresh", file=sys.stderr)
-        return None
-    return saved
+        return False
+    return True
 
 
 def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: str, share: Share) -> pl.Trainer:

@@ -1,44 +1,179 @@
-"""One of several processes that simulate the same runs; the first saves what came out. Started by test_sharing."""
+"""Runs of every method, for comparison: in one process, and in several that share out the clients. As a program it is
+one of these processes; the first saves what came out. Started by test_sharing."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.oracles.shared import SharedOracle
-from pipeline.oracles.weighting import FusedOracle
+from pipeline.algorithms import ALGORITHMS, Cost, Turn
+from pipeline.params import Params, Train
+from pipeline.params.methods import LearnedWeights
+from pipeline.params.pairs import FAMILIES
 from pipeline.problems.toy import Toy
 from pipeline.sharing import Share
-from tests.core.helpers import make_turn, run
+from pipeline.training.module import FederatedBilevel
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.run import train
+from pipeline.training.tasks import Task
+from tests.core.consensus import test_family as consensus
+from tests.core.consensus.quadratics import Quadratics, options, turn_for
+from tests.core.consensus.test_weights import WeightedQuadratics
+from tests.core.helpers import make_turn
 from tests.core.test_methods import VARIANTS
 
-ESTIMATORS = ("paper", "normalised", "memory")
-ROUNDS = 3
+Run = tuple[str, Turn]
+Found = dict[str, torch.Tensor]
+
+ROUNDS = 4
+CLIENTS = 5
+HALF = {"sampling": "bernoulli", "participation": 0.5}
+EVERYBODY = {"participation": 1.0}
 
 
-def every_run(share: Share) -> dict[str, dict[str, torch.Tensor]]:
-    """Variant and estimator -> variables and memory after a few rounds with about half of the clients in each."""
-    toy, found = dataclasses.replace(Toy.generate(clients=5, seed=0), noise=0.5), {}
+def weighting() -> Iterator[tuple[str, Run]]:
+    """Methods at one shared model, with every estimator."""
+    toy = dataclasses.replace(Toy.generate(clients=CLIENTS, seed=0), noise=0.5)
     for variant, (name, hyper) in VARIANTS.items():
-        for estimator in ESTIMATORS:
+        for estimator in ("paper", "normalised", "memory"):
             turn = make_turn(dataclasses.replace(hyper, estimator=estimator), toy, participation=0.5)
-            if share.ranks > 1:
-                turn = dataclasses.replace(turn, oracle=SharedOracle(FusedOracle(toy), share))
-            state = run(name, turn, ROUNDS)
-            rows = ALGORITHMS[name].client_rows
-            memory = {k: share.total(v)[0] if k in rows else v for k, v in state.memory.items()}
-            found[f"{variant}, {estimator}"] = dict(state.variables) | memory
-    return found
+            yield f"{variant}, {estimator}", (name, turn)
+
+
+def quadratics() -> Quadratics:
+    start = torch.full((3,), 0.3, dtype=torch.float64)
+    return dataclasses.replace(Quadratics.generate(CLIENTS, 3, noise=0.5), start=start)
+
+
+def consensus_run(variant: str, problem: Quadratics, **more: Any) -> Run:
+    name = consensus.method(variant)
+    hyper = options(name, **{**consensus.settings(variant), "weight_decay": 0.1, "clip_norm": 1.5, **more})
+    return name, turn_for(problem, hyper, **(EVERYBODY if name == "fedpd" else HALF))
+
+
+def local_steps() -> Iterator[tuple[str, Run]]:
+    """Methods with local steps: minibatches, passes over clients of unequal size, and fixed and learned weights."""
+    noisy = quadratics()
+    counts = torch.tensor([3, 7, 5, 1, 4])
+    offsets = torch.randn(CLIENTS, 7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    sampled = dataclasses.replace(noisy, counts=counts, offsets=offsets)
+    weighted = WeightedQuadratics(noisy.A, noisy.b, noise=0.5, target=torch.ones(3, dtype=torch.float64))
+    for variant in consensus.VARIANTS:
+        yield variant, consensus_run(variant, noisy)
+        yield f"{variant}, epochs", consensus_run(variant, sampled, local_epochs=2)
+        if consensus.method(variant) in FAMILIES["averaging"]:
+            for mode in ("learned", "plain", "oracle"):
+                weights = LearnedWeights(mode, eta_x=0.1)
+                yield f"{variant}, {mode}", consensus_run(variant, weighted, weights=weights)
+
+
+def every_run() -> dict[str, Run]:
+    return dict([*weighting(), *local_steps()])
+
+
+def follow(name: str, turn: Turn, share: Share) -> Found:
+    """Variables, memory, cost and measures after a few rounds of the bare loop."""
+    algorithm, cost, report = ALGORITHMS[name], Cost(), {}
+    turn = dataclasses.replace(turn, oracle=turn.oracle_for(turn.problem, "fused", share), share=share)
+    state, sizes = algorithm.init(turn), algorithm.step_sizes(turn.hyper)
+    rows = algorithm.client_rows & state.memory.keys()
+    for row in rows:
+        share.keep_own(state.memory[row])
+    for t in range(1, ROUNDS + 1):
+        for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
+            now = dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes)
+            step = algorithm.step(state, now)
+            for variable, direction in step.directions.items():
+                value = state.variables[variable] - sizes[variable] * direction
+                project = algorithm.projections.get(variable)
+                state.variables[variable] = now.constrain(variable, project(value, turn.hyper) if project else value)
+            cost += now.spent(step.cost)
+            report = step.report(state.variables) if step.report else {}
+    memory = {key: share.total(value)[0] if key in rows else value for key, value in state.memory.items()}
+    return dict(state.variables) | memory | dict(report) | {"cost": torch.tensor(dataclasses.astuple(cost))}
+
+
+# --------------------------------------------------------------------------- through the training loop, with its saves
+
+WHOLE = 6
+DAMAGED = "scaffold, damaged"
+
+
+def continued() -> dict[str, Run]:
+    noisy = quadratics()
+    runs = {variant: consensus_run(variant, noisy) for variant in ("a_fedpd", "a_fedpd reference", "scaffold")}
+    return runs | {DAMAGED: runs["scaffold"]}
+
+
+class Interrupt(Exception):
+    pass
+
+
+class StopAfter(pl.Callback):
+    def __init__(self, round_: int) -> None:
+        self.round = round_
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *args: Any) -> None:
+        if isinstance(module, FederatedBilevel) and module.round == self.round:
+            raise Interrupt
+
+
+def go_on(folder: Path, name: str, turn: Turn, share: Share, until: int = WHOLE) -> Found:
+    """The run from its last save, if any, to the end of round `until`; saves after each round."""
+    params, federation = Params(), turn.federation
+    params = dataclasses.replace(
+        params,
+        algorithm=name,
+        algorithms=dataclasses.replace(params.algorithms, **{name: turn.hyper}),
+        federation=dataclasses.replace(
+            params.federation, sampling=federation.sampling, participation=federation.participation, batch_size=1
+        ),
+        train=Train(
+            rounds=WHOLE,
+            eval_every=3,
+            checkpoint_every=1,
+            accelerator="cpu",
+            precision="64-true",
+            devices=share.ranks,
+        ),
+    )
+    task = Task(turn.problem, ["clean"] * CLIENTS, (), lambda variables: {}, 17, torch.device("cpu"))
+    place = ResumeFolder(folder, "run")
+    callbacks = (StopAfter(until),) if until < WHOLE else ()
+    try:
+        if share.rank:
+            module = train(params, task, place, callbacks=callbacks, share=share)[0]
+        else:
+            with place:
+                module = train(params, task, place, callbacks=callbacks, progress=False, share=share)[0]
+    except Interrupt:
+        return {}
+    cost = {"cost": torch.tensor(dataclasses.astuple(module.cost))}
+    return (
+        module.state.variables | module.state.memory | cost | {k: torch.tensor(v) for k, v in module.measured.items()}
+    )
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    """All runs of the bare loop, then the rounds 3 and 4 of those that another process has begun."""
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=ranks)
+    os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(ranks), "NODE_RANK": "0"}
+    share = Share(rank, ranks)
+    found = {variant: follow(*run, share) for variant, run in every_run().items()}
+    for variant, run in continued().items():
+        go_on(folder / variant, *run, share, until=4)
+    if rank == 0:
+        torch.save(found, folder / "runs.pt")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    rank, ranks, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    runs = every_run(Share(rank, ranks))
-    if rank == 0:
-        torch.save(runs, out)
-    dist.destroy_process_group()
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

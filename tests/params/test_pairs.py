@@ -150,9 +150,10 @@ def test_methods_that_may_learn_client_weights_have_settings_for_them():
 
 
 @pytest.mark.parametrize("setting", ["train__devices", "train__nodes"])
-def test_several_processes_are_for_methods_at_one_shared_model(setting):
-    check_rules(params(algorithm="sustain", **{setting: 2}))
-    for name in ("simfbo", "fedavg", "a_fedpd"):
+def test_several_processes_are_not_for_every_method(setting):
+    for name in ("sustain", "fedavg", "a_fedpd"):
+        check_rules(params(algorithm=name, **{setting: 2}))
+    for name in ("simfbo", "fedbio_local"):
         said = answer(algorithm=name, **{setting: 2})
         assert f"{setting.replace('__', '.')} = 2" in said
         assert f"algorithm: {name}" in said

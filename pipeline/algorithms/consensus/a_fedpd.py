@@ -61,12 +61,12 @@ def _reference(state: State, turn: LocalTurn, rule: dict[str, Any]) -> Step:
     active = turn.cohort()
     lam = duals[active]
     trained = local.train(turn, theta, active, Rule(lin=lam, prox=rho, **rule))
-    bar = trained.models.mean(0)
-    duals += rho * (bar - theta)
+    bar, N = turn.mean(trained.models), turn.problem.clients
+    duals[turn.share.rows] += rho * (bar - theta)
     duals[active] = lam + rho * (trained.models - theta)
-    mean = duals.mean(0)
+    mean = turn.total(duals.sum(0)) / N
     state.memory["dual_mean"].copy_(mean)
-    return dual.move(state, turn, active, trained, bar + mean / rho, down=2, server=1 + turn.problem.clients, client=0)
+    return dual.move(state, turn, active, trained, bar + mean / rho, bar, down=2, server=1 + N, client=0)
 
 
 def _low_memory(state: State, turn: LocalTurn, rule: dict[str, Any]) -> Step:
@@ -75,10 +75,11 @@ def _low_memory(state: State, turn: LocalTurn, rule: dict[str, Any]) -> Step:
     deviations, active = state.memory["deviations"], turn.cohort()
     e = deviations[active]
     trained = local.train(turn, theta, active, Rule(lin=rho * (e + (theta - old)), prox=rho, **rule))
-    bar = trained.models.mean(0)
+    bar = turn.mean(trained.models)
     deviations[active] = e + trained.models - bar
     move, kept = bar - old, 2 + turn.problem.clients
-    return dual.move(state, turn, active, trained, bar + move, down=2, server=kept, client=0, dual_mean=rho * move)
+    theta, mean = bar + move, rho * move
+    return dual.move(state, turn, active, trained, theta, bar, down=2, server=kept, client=0, dual_mean=mean)
 
 
 A_FEDPD = dual.method(init, step)

@@ -48,7 +48,7 @@ def ascend(state: State, turn: LocalTurn, active: Tensor, **rule: Any) -> tuple[
     step = rho * (trained.models - theta)
     lam += step
     duals[active] = lam
-    state.memory["dual_mean"] += step.sum(0) / turn.problem.clients
+    state.memory["dual_mean"] += turn.total(step.sum(0)) / turn.problem.clients
     return trained, lam
 
 
@@ -58,19 +58,20 @@ def move(
     active: Tensor,
     trained: Trained,
     theta: Tensor,
+    bar: Tensor,
     *,
     down: int = 1,
     server: int = 1,
     client: int = 1,
     dual_mean: Tensor | None = None,
 ) -> Step:
-    """The server's assignments as directions. theta: its new value. down: d-vectors sent to each active client; server,
-    client: d-vectors kept. dual_mean: where memory does not hold it."""
-    before, bar = state.variables["w"], state.variables["w_bar"]
-    directions = {"w": before - theta, "w_bar": bar - trained.models.mean(0)}
+    """The server's assignments as directions. theta, bar: the new theta and theta-bar. down: d-vectors sent to each
+    active client; server, client: d-vectors kept. dual_mean: where memory does not hold it."""
+    before, last = state.variables["w"], state.variables["w_bar"]
+    directions = {"w": before - theta, "w_bar": last - bar}
     d, mean = turn.problem.dimension, state.memory["dual_mean"] if dual_mean is None else dual_mean
     kept = {"server": server * d, "client": client * d}
-    report = measures.report(trained, before, rho=turn.hyper.rho, dual_mean=mean, **kept)
+    report = measures.report(turn, trained, before, rho=turn.hyper.rho, dual_mean=mean, **kept)
     return Step(directions, turn.cost(active, trained.gradients, down=down, up=1), report)
 
 
@@ -83,5 +84,6 @@ def method(init: Any, step: Any) -> Algorithm[LocalTurn]:
         inner_steps=lambda hyper: 1,
         step_sizes=lambda hyper: {"w": 1.0, "w_bar": 1.0},
         projections={},
+        client_rows=frozenset({"duals", "deviations"}),
         measures=measures.DUAL,
     )

@@ -25,8 +25,8 @@ def step(state: State, turn: LocalTurn, **rule: Any) -> Step:
     """One round. rule: what local steps have beside dual and proximal term."""
     active = turn.cohort()
     trained, lam = dual.ascend(state, turn, active, **rule)
-    theta = (trained.models + lam / turn.hyper.rho).mean(0)
-    return dual.move(state, turn, active, trained, theta)
+    theta = turn.mean(trained.models + lam / turn.hyper.rho)
+    return dual.move(state, turn, active, trained, theta, turn.mean(trained.models))
 
 
 FEDADMM = dual.method(dual.start, step)

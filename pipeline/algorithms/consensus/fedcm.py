@@ -41,8 +41,8 @@ def step(state: State, turn: LocalTurn) -> Step:
     theta, m, alpha = state.variables["w"], state.memory["momentum"], turn.hyper.alpha
     active = turn.cohort()
     trained = local.train(turn, theta, active, local.Rule(lin=(1 - alpha) * m, fresh=alpha))
-    c = primal.shares(state, turn, active)
-    m.copy_(-primal.change(c / (turn.eta * trained.steps), theta, trained))
+    c = primal.shares(state, turn)
+    m.copy_(-primal.change(turn, c / (turn.eta * trained.steps), theta, trained))
     return primal.move(state, turn, active, trained, down=2, server=2)
 
 

@@ -24,8 +24,9 @@ def step(state: State, turn: LocalTurn, **rule: Any) -> Step:
     """One round. rule: what local steps have beside dual and proximal term."""
     active = turn.cohort()
     trained, _ = dual.ascend(state, turn, active, **rule)
-    theta = trained.models.mean(0) + state.memory["dual_mean"] / turn.hyper.rho
-    return dual.move(state, turn, active, trained, theta, server=2)
+    bar = turn.mean(trained.models)
+    theta = bar + state.memory["dual_mean"] / turn.hyper.rho
+    return dual.move(state, turn, active, trained, theta, bar, server=2)
 
 
 FEDDYN = dual.method(dual.start, step)

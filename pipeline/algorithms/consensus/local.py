@@ -60,17 +60,19 @@ class Trained:
 
 
 def train(turn: LocalTurn, start: Tensor, clients: Tensor, rule: Rule = Rule()) -> Trained:
-    """LOCAL for each of the clients [n] (`turn.cohort()`), from the server's model [d]."""
+    """LOCAL for each of the clients [n] (`turn.cohort()`, of which there may be none here), from the server's model
+    [d]."""
     hyper, eta = turn.hyper, turn.eta
     X = start.expand(len(clients), -1).clone()
     steps = torch.zeros(len(clients), dtype=X.dtype, device=X.device)
     constant = _constant(rule, start)  # lin - prox theta^t; the rest of prox (x - theta^t) goes with the weight decay
     shrink = hyper.weight_decay + rule.prox
-    gradients, pull = 0, None
+    pull = torch.zeros_like(steps)
+    gradients = 0
     for count, batch in turn.batches(clients):
         x = X[:count]
         g, first = _gradient(turn, x, batch, rule)
-        if pull is None:  # the first step, which everybody takes at theta^t
+        if not gradients:  # the first step, which everybody takes at theta^t
             pull = torch.linalg.vector_norm(first if rule.lin is None else first + rule.lin, dim=1)
         if hyper.clip_mode == "loss":
             g = _clipped(g, hyper.clip_norm)
@@ -83,7 +85,6 @@ def train(turn: LocalTurn, start: Tensor, clients: Tensor, rule: Rule = Rule()) 
         x.mul_(1.0 - eta * shrink).sub_(g, alpha=eta)  # x - eta (g + shrink x), in place: models may be large
         steps[:count] += 1
         gradients += count * (2 if rule.radius else 1)
-    assert pull is not None  # there is at least one step
     return Trained(X, steps, gradients, pull)
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from pipeline.algorithms.consensus.local import Trained
+from pipeline.algorithms.consensus.turn import LocalTurn
 
 RHO = 0.1
 """In the dual residual of methods without a rho."""
@@ -36,6 +37,7 @@ Report = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 
 def report(
+    turn: LocalTurn,
     trained: Trained,
     before: Tensor,
     *,
@@ -50,10 +52,12 @@ def report(
 
     def found(variables: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         theta = variables["w"]
+        distance = torch.linalg.vector_norm(theta - trained.models, dim=1)
+        primal, drift = turn.mean(torch.stack([distance, trained.pull], dim=1))
         result = {
-            "primal_residual": torch.linalg.vector_norm(theta - trained.models, dim=1).mean(),
+            "primal_residual": primal,
             "dual_residual": rho * torch.linalg.vector_norm(theta - before),
-            "dual_drift": trained.pull.mean(),
+            "dual_drift": drift,
             "client_state_bytes": theta.new_tensor(client * theta.element_size()),
             "server_state_bytes": theta.new_tensor(server * theta.element_size()),
         }

@@ -30,16 +30,15 @@ def start(turn: LocalTurn, memory: dict[str, Tensor] | None = None) -> State:
     return State(variables, memory or {})
 
 
-def shares(state: State, turn: LocalTurn, active: Tensor) -> Tensor:
-    """c over the active clients, [n]."""
-    if turn.weighting:
-        return weights.shares(state, turn, active)
-    return turn.shares(active, state.variables["w"])
+def shares(state: State, turn: LocalTurn) -> Tensor:
+    """c_i of each client in the cohort, [m]; they sum to 1 over all active ones."""
+    everybodys = weights.shares(state, turn) if turn.weighting else turn.shares(turn.everybody, state.variables["w"])
+    return everybodys[turn.here]
 
 
-def change(c: Tensor, theta: Tensor, trained: Trained) -> Tensor:
-    """sum_i c_i (theta_i - theta), [d]."""
-    return c @ trained.models - c.sum() * theta
+def change(turn: LocalTurn, c: Tensor, theta: Tensor, trained: Trained) -> Tensor:
+    """sum_i c_i (theta_i - theta) over all active i, [d]."""
+    return turn.total(c @ trained.models - c.sum() * theta)
 
 
 def move(
@@ -55,18 +54,18 @@ def move(
 ) -> Step:
     """The server's step. down, up: d-vectors sent to and by each active client; server, client: d-vectors kept."""
     theta, d = state.variables["w"], turn.problem.dimension
-    directions = {"w": -change(shares(state, turn, active), theta, trained)}
+    directions = {"w": -change(turn, shares(state, turn), theta, trained)}
     cost = turn.cost(active, trained.gradients, down=down, up=up)
     if weights.learned(turn):
         more, extra = weights.step(state, turn, active, trained)
         directions = more | {"w": directions["w"] + more["w"]}
         cost = cost + extra
         server += 1  # lambda
-    return Step(directions, cost, measures.report(trained, theta, server=server * d, client=client * d))
+    return Step(directions, cost, measures.report(turn, trained, theta, server=server * d, client=client * d))
 
 
-def method(init: Any, step: Any) -> Algorithm[LocalTurn]:
-    """The record of a method of this kind."""
+def method(init: Any, step: Any, rows: str = "") -> Algorithm[LocalTurn]:
+    """The record of a method of this kind. rows: memory with a row per client."""
     return Algorithm(
         turn=LocalTurn,
         init=init,
@@ -77,5 +76,6 @@ def method(init: Any, step: Any) -> Algorithm[LocalTurn]:
             "lambda": lambda value, hyper: projections.ball(value, hyper.weights.dual_radius),
             "x": lambda value, hyper: projections.simplex(value),
         },
+        client_rows=frozenset(rows.split()),
         measures=measures.PRIMAL,
     )

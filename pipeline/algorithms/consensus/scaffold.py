@@ -45,8 +45,8 @@ def step(state: State, turn: LocalTurn) -> Step:
     trained = local.train(turn, theta, active, local.Rule(lin=correction))
     change = (theta - trained.models) / (turn.eta * trained.steps)[:, None] - c  # c_i' - c_i
     controls[active] += change
-    c += change.sum(0) / turn.problem.clients
+    c += turn.total(change.sum(0)) / turn.problem.clients
     return primal.move(state, turn, active, trained, down=2, up=2, server=2, client=1)
 
 
-SCAFFOLD = primal.method(init, step)
+SCAFFOLD = primal.method(init, step, "controls")

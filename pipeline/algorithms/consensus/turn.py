@@ -1,30 +1,45 @@
 """What a method with local steps may ask: the active clients, their minibatches, shares in a mean, and what it costs.
 
 One outer iteration is one exchange: the active clients receive the server's model, take their local steps and answer.
+
+| | here | shape |
+|---|---|---|
+| this round's n clients | `turn.everybody` | [n] |
+| those of them that are simulated in this process: all, unless the run is spread over several | `turn.cohort()` | [m] |
+| sum, mean over all n, of rows of those simulated here | `turn.total(rows.sum(0))`, `turn.mean(rows)` | [d] |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.algorithms.base import Cost, Turn
+from pipeline.algorithms.base import Cost, OwnClients
 from pipeline.oracles.local import LOCAL_ORACLES, LocalOracle
+from pipeline.oracles.shared import SharedLocal
 from pipeline.problems.base import Batch, LocalProblem, WeightedLocalProblem
+from pipeline.sharing import Share
 
 
 @dataclass(frozen=True)
-class LocalTurn(Turn):
+class LocalTurn(OwnClients):
     """One round of a method of this family."""
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = LOCAL_ORACLES
 
     oracle: LocalOracle
+
+    @classmethod
+    def oracle_for(cls, problem: Any, backend: str, share: Share) -> LocalOracle:
+        """One process: the backend itself; several: what is asked at the server's model is shared out."""
+        oracle = LOCAL_ORACLES[backend](problem)
+        return SharedLocal(oracle, share) if share.ranks > 1 else oracle
 
     @property
     def problem(self) -> LocalProblem:
@@ -40,12 +55,26 @@ class LocalTurn(Turn):
         """eta_t = eta_0 decay^t with t = 0 in the first round."""
         return self.hyper.eta * self.hyper.eta_decay ** (self.round - 1)
 
-    def cohort(self) -> Tensor:
+    @cached_property
+    def everybody(self) -> Tensor:
         """Ids of this round's clients, [n], where the data are; those with most local steps first."""
         active = self.active().to(self.problem.samples.device)
         if not self.hyper.local_epochs:
             return active
         return active[self.problem.samples[active].argsort(descending=True, stable=True)]
+
+    @cached_property
+    def here(self) -> Tensor:
+        """Which of them are simulated in this process: positions in `everybody`, [m]."""
+        return self.share.own(self.everybody)
+
+    def cohort(self) -> Tensor:
+        """Ids of this round's clients that are simulated in this process, [m], in that order."""
+        return self.everybody[self.here]
+
+    def mean(self, rows: Tensor) -> Tensor:
+        """Over all of this round's clients, of a row for each in the cohort, [m, ...] -> [...]."""
+        return self.total(rows.sum(0)) / len(self.everybody)
 
     def batches(self, clients: Tensor) -> Iterator[tuple[int, Batch]]:
         """Local step by local step: how many of the clients (the first ones) take it, and their minibatches.
@@ -53,6 +82,8 @@ class LocalTurn(Turn):
         K minibatches with replacement; or, with local epochs, the client's samples in random order, where clients with
         few samples are done early and the last minibatch of a pass may be short.
         """
+        if not len(clients):
+            return
         size = self.federation.batch_size
         if not self.hyper.local_epochs:
             for k in range(1, self.hyper.local_steps + 1):
@@ -79,6 +110,6 @@ class LocalTurn(Turn):
         return samples / samples.sum()
 
     def cost(self, clients: Tensor, gradients: int, *, down: int, up: int) -> Cost:
-        """Of one exchange. down, up: how many d-vectors each client is sent and sends."""
+        """Of one exchange with these clients. down, up: how many d-vectors each client is sent and sends."""
         moved = self.problem.dimension * len(clients)
         return Cost(1, floats_up=up * moved, floats_down=down * moved, gradients=gradients)

@@ -80,25 +80,25 @@ def step_sizes(hyper: Any) -> dict[str, float]:
     return sizes
 
 
-def shares(state: State, turn: LocalTurn, active: Tensor) -> Tensor:
-    """c over the active clients, [n]: their weights, which sum to 1 once more if that is not too few."""
+def shares(state: State, turn: LocalTurn) -> Tensor:
+    """c over all active clients, [n]: their weights, which sum to 1 once more if that is not too few."""
     x, floor = state.variables["x"], turn.hyper.weights.active_weight_floor
-    return estimators.coefficients("normalised", x, active, floor)
+    return estimators.coefficients("normalised", x, turn.everybody, floor)
 
 
 def step(state: State, turn: LocalTurn, active: Tensor, trained: Trained) -> tuple[dict[str, Tensor], Cost]:
     """Directions of lambda and x, what the direction of w gains, and the cost beside local training."""
     hyper, problem = turn.hyper.weights, turn.oracle.problem
-    w, lam, c = state.variables["w"], state.variables["lambda"], shares(state, turn, active)
-    B = problem.draw(turn.stream("product"), active, turn.federation.batch_size)
+    w, lam, c = state.variables["w"], state.variables["lambda"], shares(state, turn)
+    B = turn.oracle.draw(turn.stream("product"), turn.everybody, turn.federation.batch_size)
     sum_h, inner = turn.oracle.weighted_product(w, lam, B, c)
     g_0 = turn.oracle.validation_gradient(w, problem.draw_validation(turn.stream("validation")))
-    per_step = c / (turn.eta * trained.steps)
+    per_step = c[turn.here] / (turn.eta * trained.steps)
     directions = {
         # The server's optimizer multiplies by eta_g, which is the clients' part of the step, not this one's.
         "w": hyper.eta_w / turn.hyper.eta_g * (g_0 + sum_h),
-        "lambda": hyper.dual_damping * lam - per_step @ (w - trained.models),
-        "x": estimators.scatter(inner, active, problem.clients),
+        "lambda": hyper.dual_damping * lam - turn.total(per_step @ (w - trained.models)),
+        "x": estimators.scatter(inner, turn.everybody, problem.clients),
     }
     n, d = len(active), problem.dimension
     return directions, Cost(0, floats_up=d * n + n, floats_down=d * n, hvps=n)
