@@ -35,6 +35,11 @@ def _derivatives(value: Tensor, of: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return torch.autograd.grad(value, of, allow_unused=True, materialize_grads=True)
 
 
+def _nobodys(X: Tensor, Y: Tensor, names: str) -> tuple[Tensor, ...]:
+    """Answers without rows: a process of several may have no active client."""
+    return tuple({"x": X, "y": Y}[name] for name in names)
+
+
 class BilevelOracle:
     """All clients in one pass."""
 
@@ -73,12 +78,16 @@ class BilevelOracle:
 
     def _first(self, losses: Losses, X: Tensor, Y: Tensor, batch: Batch, names: str) -> tuple[Tensor, ...]:
         """Gradients in the named variables; a variable that is not named costs no backward pass."""
+        if not len(X):
+            return _nobodys(X, Y, names)
         point = {"x": _leaf(X) if "x" in names else X.detach(), "y": _leaf(Y) if "y" in names else Y.detach()}
         with torch.enable_grad():
             return _derivatives(losses(point["x"], point["y"], batch).sum(), [point[name] for name in names])
 
     def _second(self, X: Tensor, Y: Tensor, V: Tensor, batch: Batch, names: str) -> tuple[Tensor, ...]:
         """Derivatives of <grad_y g_i, V_i> in the named variables, V held constant."""
+        if not len(X):
+            return _nobodys(X, Y, names)
         point = {"x": _leaf(X) if "x" in names else X.detach(), "y": _leaf(Y)}
         with torch.enable_grad():
             total = self.problem.lower_losses(point["x"], point["y"], batch).sum()
@@ -91,11 +100,15 @@ class LoopBilevelOracle(BilevelOracle):
 
     def _first(self, losses: Losses, X: Tensor, Y: Tensor, batch: Batch, names: str) -> tuple[Tensor, ...]:
         select, first = self.problem.select, super()._first
+        if not len(X):
+            return first(losses, X, Y, batch, names)
         rows = [first(losses, X[i : i + 1], Y[i : i + 1], select(batch, i), names) for i in range(len(X))]
         return tuple(torch.cat(column) for column in zip(*rows, strict=True))
 
     def _second(self, X: Tensor, Y: Tensor, V: Tensor, batch: Batch, names: str) -> tuple[Tensor, ...]:
         select, second = self.problem.select, super()._second
+        if not len(X):
+            return second(X, Y, V, batch, names)
         rows = [second(X[i : i + 1], Y[i : i + 1], V[i : i + 1], select(batch, i), names) for i in range(len(X))]
         return tuple(torch.cat(column) for column in zip(*rows, strict=True))
 

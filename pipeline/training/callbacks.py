@@ -76,13 +76,14 @@ class Recorder(pl.Callback):
             self.on_rows(self.history.flush())
 
     def _record(self, module: FederatedBilevel) -> None:
+        due = module.round % self.eval_every == 0 or module.round == module.rounds
+        variables = module.served if due else module.state.variables
         if not self.writes:
             return
-        variables = module.served
         row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
         row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
         row |= module.measured
-        if module.round % self.eval_every == 0 or module.round == module.rounds:
+        if due:
             measured = self.measure(variables)
             for name, value in measured.items():
                 if not math.isfinite(value):

@@ -57,9 +57,10 @@ class FederatedBilevel(pl.LightningModule):
     @property
     def served(self) -> dict[str, torch.Tensor]:
         """What is evaluated and kept after training: the server's variables, and the clients' own lower variables Y [N,
-        d_y] where the method has such."""
+        d_y] where the method has such. During training all processes ask for it, since each holds rows of Y."""
         state = self.state
-        return state.variables | {name: state.memory[name] for name in ("Y",) if name in state.memory}
+        rows = {name: self.share.total(state.memory[name])[0] for name in ("Y",) if name in state.memory}
+        return state.variables | rows
 
     @property
     def step_sizes(self) -> dict[str, float]:
@@ -123,18 +124,25 @@ class FederatedBilevel(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}
-        for key in self._row_keys:
+        for key in self._shared_rows:
             checkpoint["state_dict"][key] = self.share.total(checkpoint["state_dict"][key])[0]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.round = checkpoint["federated"]["round"]
         self.cost = Cost(**checkpoint["federated"]["cost"])
-        for key in self._row_keys:
+        for key in self._shared_rows:
             self.share.keep_own(checkpoint["state_dict"][key])
 
+    def put_together(self) -> None:
+        """After training: all rows in every process."""
+        for name in self._shared_rows:
+            rows = self.get_buffer(name)
+            rows.copy_(self.share.total(rows)[0])
+        self.share = Share()
+
     @property
-    def _row_keys(self) -> list[str]:
-        """In the checkpoint: memory whose rows several processes share out."""
+    def _shared_rows(self) -> list[str]:
+        """Buffers whose rows several processes share out."""
         shared = self.share.ranks > 1
         return [f"memory_{name}" for name in self._memory_names if shared and name in self.algorithm.client_rows]
 

@@ -120,6 +120,7 @@ def train(
             range(params.train.rounds),
             ckpt_path=None if recorder.fresh else str(folder.checkpoint),
         )
+        module.put_together()
     except NotFinite as error:
         if share.rank:
             raise

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.algorithms import ALGORITHMS, Cost, Turn
-from pipeline.params import Params, Train
+from pipeline.params import FedBioAccLocal, Params, Train
 from pipeline.params.methods import LearnedWeights
 from pipeline.params.pairs import FAMILIES
 from pipeline.problems.toy import Toy
@@ -24,6 +24,9 @@ from pipeline.training.module import FederatedBilevel
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.tasks import Task
+from tests.core.bilevel import test_family as bilevel
+from tests.core.bilevel.helpers import make_turn as bilevel_turn
+from tests.core.bilevel.quadratic import random
 from tests.core.consensus import test_family as consensus
 from tests.core.consensus.quadratics import Quadratics, options, turn_for
 from tests.core.consensus.test_weights import WeightedQuadratics
@@ -75,8 +78,22 @@ def local_steps() -> Iterator[tuple[str, Run]]:
                 yield f"{variant}, {mode}", consensus_run(variant, weighted, weights=weights)
 
 
+def points() -> Iterator[tuple[str, Run]]:
+    """Methods of general bilevel learning; where it matters, also with an upper level that the server holds, and with
+    momenta that are averaged at the start."""
+    for variant, (name, hyper) in bilevel.VARIANTS.items():
+        problem = random(CLIENTS, local_lower=variant in bilevel.LOCAL, noise=0.3)
+        yield variant, (name, bilevel_turn(hyper, problem, 0.5, sampling="bernoulli"))
+        if not problem.local_lower:
+            held = dataclasses.replace(problem, server_upper=True, upper_bound=0.2)
+            yield f"{variant}, server", (name, bilevel_turn(hyper, held, 0.5, sampling="bernoulli"))
+    hyper = FedBioAccLocal(local_steps=2, series_terms=3, average_initial_momentum=True)
+    problem = random(CLIENTS, local_lower=True, noise=0.3)
+    yield "fedbioacc_local, averaged", ("fedbioacc_local", bilevel_turn(hyper, problem, 0.5, sampling="bernoulli"))
+
+
 def every_run() -> dict[str, Run]:
-    return dict([*weighting(), *local_steps()])
+    return dict([*weighting(), *local_steps(), *points()])
 
 
 def follow(name: str, turn: Turn, share: Share) -> Found:
@@ -110,7 +127,8 @@ DAMAGED = "scaffold, damaged"
 def continued() -> dict[str, Run]:
     noisy = quadratics()
     runs = {variant: consensus_run(variant, noisy) for variant in ("a_fedpd", "a_fedpd reference", "scaffold")}
-    return runs | {DAMAGED: runs["scaffold"]}
+    own = dict(points())["fedbioacc_local"]
+    return runs | {DAMAGED: runs["scaffold"], "fedbioacc_local": own}
 
 
 class Interrupt(Exception):

@@ -46,8 +46,8 @@ def step(state: State, turn: BilevelTurn) -> Step:
     """One outer iteration."""
     hyper, oracle, x, y = turn.hyper, turn.oracle, state.variables["x"], state.variables["y"]
     N, size = hyper.series_terms, hyper.eta_h
-    clients = turn.active()
-    n, p = len(clients), turn.weights(clients).to(y)
+    cohort = turn.cohort()
+    clients, p, n = cohort.clients, cohort.p.to(y), len(cohort.clients)
     deterministic = hyper.series == "deterministic"
     Q = 0 if deterministic else turn.integer("series", N)
     X, r, y_t, work = rows(x, n), torch.zeros_like(y), y, Cost()
@@ -55,16 +55,17 @@ def step(state: State, turn: BilevelTurn) -> Step:
         Y = rows(y_t, n)
         if t > Q:
             B = turn.lower_batch("series", clients, t)
-            r = r - size * (p @ oracle.hessian_products(X, Y, rows(r, n), B))
+            r = r - size * turn.total(p @ oracle.hessian_products(X, Y, rows(r, n), B))
             work += Cost(hvps=n)
         if t == Q or deterministic:
-            b = p @ turn.upper_level(x, y_t, t).gradient_y(X, Y, turn.upper_batch("series", clients, t))
+            B = turn.upper_batch("series", clients, t)
+            b = turn.total(p @ turn.upper_level(x, y_t, t).gradient_y(X, Y, B))
             r = r + size * (1 if deterministic else N) * b
             work += Cost(gradients=0 if turn.server_upper else n)
-        y_t, cost = fedinn.lower_steps(turn, x, y_t, clients, t)
+        y_t, cost = fedinn.lower_steps(turn, x, y_t, cohort, t)
         work += Cost(gradients=cost.gradients)
     upper = turn.upper_level(x, y_t, N)
-    x_new, out = fednest.fed_out(turn, x, y_t, r, clients, upper)
+    x_new, out = fednest.fed_out(turn, x, y_t, r, cohort, upper)
     work += Cost(gradients=out.gradients, hvps=out.hvps)
 
     exchanges = (2 if hyper.correction == "svrg" else 1) * N  # of the lower level, d_y each way

@@ -38,10 +38,11 @@ class Point(NamedTuple):
         """Some of the clients."""
         return Point(*(u[clients.to(u.device)] for u in self))
 
-    def mean_change(self, clients: Point, weights: Tensor) -> Point:
-        """self - sum_i weights_i (self - z_i): the clients' average, unbiased also where the weights of the active
-        clients do not sum to 1."""
-        return Point(*(u - weights.to(u.dtype) @ (u - U) for u, U in zip(self, clients, strict=True)))
+    def mean_change(self, turn: BilevelTurn, clients: Point, p: Tensor) -> Point:
+        """self - sum_i p_i (self - z_i): the active clients' average, unbiased also where their weights do not sum to
+        1."""
+        changes = turn.share.total(*(p.to(u.dtype) @ (u - U) for u, U in zip(self, clients, strict=True)))
+        return Point(*(u - change for u, change in zip(self, changes, strict=True)))
 
 
 class Batches(NamedTuple):

@@ -50,13 +50,13 @@ def step(state: State, turn: BilevelTurn) -> Step:
     hyper, problem = turn.hyper, turn.problem
     server = Point(*(state.variables[name] for name in "xyv"))
     sizes = [turn.schedule * size for size in (hyper.eta_x, hyper.eta_y, hyper.eta_v)]
-    clients = turn.active()
+    clients, p = turn.cohort()
     n, upper = len(clients), turn.upper_level(server.x, server.y)
     at = server.rows(n)
     for t in range(hyper.local_steps):
         d = directions(turn, at, draw(turn, clients, t), upper)
         at = Point(*(u - size * du for u, size, du in zip(at, sizes, d, strict=True)))
-    new = server.mean_change(at, turn.weights(clients))
+    new = server.mean_change(turn, at, p)
 
     floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
     frozen = n * problem.lower_dimension if turn.server_upper and hyper.local_steps > 1 else 0

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import neumann, storm
-from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, ClientUpper, assigning, rows
 from pipeline.params import FedBioAccLocal, FedBioLocal
 
 
@@ -60,7 +60,7 @@ def init_acc(turn: BilevelTurn) -> State:
 
 def step(state: State, turn: BilevelTurn) -> Step:
     """One communication round of fedbio_local."""
-    hyper, x, clients = turn.hyper, state.variables["x"], turn.active()
+    hyper, x, (clients, p) = turn.hyper, state.variables["x"], turn.cohort()
     mine, n = clients.to(x.device), len(clients)
     X, Y = rows(x, n), state.memory["Y"][mine]
     for t in range(hyper.local_steps):
@@ -68,28 +68,27 @@ def step(state: State, turn: BilevelTurn) -> Step:
         X, Y = X - turn.schedule * hyper.eta_x * nu, Y - turn.schedule * hyper.eta_y * omega
     state.memory["Y"][mine] = Y
     cost = Cost(1, floats_up=len(x) * n, floats_down=len(x) * n) + _work(turn, n * hyper.local_steps)
-    return Step({"x": turn.weights(clients).to(x) @ (x - X)}, cost)
+    return Step({"x": turn.total(p.to(x) @ (x - X))}, cost)
 
 
 def step_acc(state: State, turn: BilevelTurn) -> Step:
     """One communication round of fedbioacc_local."""
     hyper, period, x, memory = turn.hyper, turn.hyper.local_steps, state.variables["x"], state.memory
-    clients = turn.active()
-    mine, n, p = clients.to(x.device), len(clients), turn.weights(clients).to(x)
+    clients, p = turn.cohort()
+    mine, n, p = clients.to(x.device), len(clients), p.to(x)
     X, Y = rows(x, n), memory["Y"][mine]
     nu, omega = rows(memory["nu"], n), memory["omega"][mine]
     anew = (memory["last"][mine] != turn.round - 1).nonzero()[:, 0] if turn.round > 1 else torch.arange(n)
-    if len(anew):
-        fresh = _initial_momenta(turn, X[anew], Y[anew], clients[anew.cpu()])
-        omega[anew] = fresh[0]
-        if turn.round == 1:
-            nu = rows(p @ fresh[1], n) if hyper.average_initial_momentum else fresh[1]
+    fresh = _initial_momenta(turn, X[anew], Y[anew], clients[anew.cpu()])
+    omega[anew] = fresh[0]
+    if turn.round == 1:
+        nu = rows(turn.total(p @ fresh[1]), n) if hyper.average_initial_momentum else fresh[1]
     x_new = x
     for i in range(1, period + 1):
         alpha = turn.schedule * storm.alpha(hyper, (turn.round - 1) * period + i)
         X_ahead, Y_ahead = X - hyper.eta_x * alpha * nu, Y - hyper.eta_y * alpha * omega
         if i == period:
-            x_new = turn.constrain("x", x - p @ (x - X_ahead))
+            x_new = turn.constrain("x", x - turn.total(p @ (x - X_ahead)))
             X_ahead = rows(x_new, n)
         omega_ahead, nu_ahead = _evaluate(turn, X_ahead, Y_ahead, clients, i)
         omega_old, nu_old = _evaluate(turn, X, Y, clients, i)
@@ -97,7 +96,7 @@ def step_acc(state: State, turn: BilevelTurn) -> Step:
         nu = nu_ahead + (1 - hyper.storm_x * alpha**2) * (nu - nu_old)
         X, Y = X_ahead, Y_ahead
     memory["Y"][mine], memory["omega"][mine], memory["last"][mine] = Y, omega, turn.round
-    memory["nu"] -= p @ (memory["nu"] - nu)
+    memory["nu"] -= turn.total(p @ (memory["nu"] - nu))
 
     first, partial = turn.round == 1, turn.federation.participation < 1
     up = 2 + (1 if first and hyper.average_initial_momentum else 0)
@@ -113,8 +112,7 @@ def _evaluate(
     """(grad_y g_m, Phi-hat_m) at the clients' points on the draws number t: the same again when asked again."""
     omega = turn.oracle.lower_gradients(X, Y, turn.lower_batch("local y", clients, t, size=size))
     batches = neumann.draw_local(turn, clients, turn.hyper.series_terms, t, one_upper=True, size=size)
-    upper = turn.upper_level(X[0], Y[0])
-    return omega, neumann.local_hypergradients(turn, X, Y, batches, upper, turn.hyper.eta_h)
+    return omega, neumann.local_hypergradients(turn, X, Y, batches, ClientUpper(turn.oracle), turn.hyper.eta_h)
 
 
 def _initial_momenta(turn: BilevelTurn, X: Tensor, Y: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +129,7 @@ def _work(turn: BilevelTurn, evaluations: int) -> Cost:
     return Cost(gradients=evaluations) + neumann.local_work(turn, evaluations, turn.hyper.series_terms)
 
 
-FEDBIO_LOCAL = assigning(init, step, "x")
-FEDBIOACC_LOCAL = assigning(init_acc, step_acc, "x")
+FEDBIO_LOCAL = assigning(init, step, "x", rows="Y")
+FEDBIOACC_LOCAL = assigning(init_acc, step_acc, "x", rows="Y omega last")
 
 __all__ = ["FEDBIOACC_LOCAL", "FEDBIO_LOCAL", "FedBioAccLocal", "FedBioLocal"]

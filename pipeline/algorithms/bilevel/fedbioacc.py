@@ -32,6 +32,7 @@ come and go and the averages must be sent afresh; twice FedBiO's work, and one e
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import storm
@@ -55,12 +56,11 @@ def step(state: State, turn: BilevelTurn) -> Step:
     hyper, problem, period = turn.hyper, turn.problem, turn.hyper.local_steps
     server = Point(*(state.variables[name] for name in "xyv"))
     kept = Point(*(state.memory[name] for name in MOMENTA))
-    clients = turn.active()
-    n, p = len(clients), turn.weights(clients)
-    upper = turn.upper_level(server.x, server.y)
+    clients, p = turn.cohort()
+    n, upper = len(clients), turn.upper_level(server.x, server.y)
     at = server.rows(n)
     first = turn.round == 1
-    momenta = _initial_momenta(turn, at, clients) if first else kept.rows(n)
+    momenta = _initial_momenta(turn, server, clients, p) if first else kept.rows(n)
     new = server
     for i in range(1, period + 1):
         alpha = turn.schedule * storm.alpha(hyper, (turn.round - 1) * period + i)
@@ -68,7 +68,7 @@ def step(state: State, turn: BilevelTurn) -> Step:
         ahead = Point(*(u - size * alpha * m for u, size, m in zip(at, sizes, momenta, strict=True)))
         upper_ahead = upper
         if i == period:
-            new = server.mean_change(ahead, p)
+            new = server.mean_change(turn, ahead, p)
             new = new._replace(x=turn.constrain("x", new.x))
             ahead = new.rows(n)
             # One minibatch at both points also where the server holds f.
@@ -79,7 +79,7 @@ def step(state: State, turn: BilevelTurn) -> Step:
         shares = (c * alpha**2 for c in (hyper.storm_x, hyper.storm_y, hyper.storm_v))
         momenta = Point(*(g + (1 - a) * (m - o) for g, a, m, o in zip(fresh, shares, momenta, old, strict=True)))
         at = ahead
-    for memory, averaged in zip(kept, kept.mean_change(momenta, p), strict=True):
+    for memory, averaged in zip(kept, kept.mean_change(turn, momenta, p), strict=True):
         memory.copy_(averaged)
 
     floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
@@ -96,15 +96,14 @@ def step(state: State, turn: BilevelTurn) -> Step:
     return Step(moves, cost + work(turn, evaluations))
 
 
-def _initial_momenta(turn: BilevelTurn, at: Point, clients: torch.Tensor) -> Point:
+def _initial_momenta(turn: BilevelTurn, server: Point, clients: Tensor, p: Tensor) -> Point:
     """(nu_1, omega_1, q_1) of every client on a first minibatch."""
     hyper, size = turn.hyper, turn.hyper.initial_batch_size
     first = draw(turn, clients, 0, size=None if size == "auto" else size)
-    found = directions(turn, at, first, turn.upper_level(at.x[0], at.y[0], 0))
+    found = directions(turn, server.rows(len(clients)), first, turn.upper_level(server.x, server.y, 0))
     if not hyper.average_initial_momentum:
         return found
-    p = turn.weights(clients).to(at.y)
-    return Point(*(p @ G for G in found)).rows(len(clients))
+    return Point(*turn.share.total(*(p.to(server.y) @ G for G in found))).rows(len(clients))
 
 
 FEDBIOACC = assigning(init, step, "xyv")

@@ -5,7 +5,7 @@ FBO-AggITD and, uncorrected, of LFedNest.
 
 | paper | here | shape |
 |---|---|---|
-| S, 1/|S| (for p_i = 1/N) | `clients`, `turn.weights(clients)` = (N/n) p_i | [n] |
+| S, 1/|S| (for p_i = 1/N) | `clients`, `p` = (N/n) p_i, of a `turn.cohort()` | [n] |
 | q = avg_S grad_y g_i(x, y) | `anchor` | [d_y] |
 | h | `h` | [d_x] |
 | z_(i,nu) | rows of `Z` | [n, d] |
@@ -28,20 +28,20 @@ from torch import Tensor
 
 from pipeline.algorithms.base import Cost
 from pipeline.algorithms.bilevel import local
-from pipeline.algorithms.bilevel.turn import BilevelTurn, UpperLevel, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, Cohort, UpperLevel, rows
 
 
-def lower_steps(turn: BilevelTurn, x: Tensor, y: Tensor, clients: Tensor, *exchange: int) -> tuple[Tensor, Cost]:
+def lower_steps(turn: BilevelTurn, x: Tensor, y: Tensor, cohort: Cohort, *exchange: int) -> tuple[Tensor, Cost]:
     """FedInn: (y after the clients' local steps and their average, what it cost)."""
+    clients, p = cohort.clients, cohort.p.to(y)
     oracle, n, corrected = turn.oracle, len(clients), turn.hyper.correction == "svrg"
     tau = local.steps(turn)[clients]
     size = step_sizes(turn, turn.hyper.eta_y, tau).to(y)
-    p = turn.weights(clients).to(y)
     X, Y, Z = rows(x, n), rows(y, n), rows(y, n)
     anchor = torch.zeros_like(y)
     if corrected:
-        anchor = p @ oracle.lower_gradients(X, Y, turn.lower_batch("anchor", clients, *exchange))
-    for k in range(int(tau.max())):
+        anchor = turn.total(p @ oracle.lower_gradients(X, Y, turn.lower_batch("anchor", clients, *exchange)))
+    for k in range(local.most(tau)):
         moving = local.moving(tau, k)
         at = moving.to(y.device)
         if corrected and k == 0:
@@ -58,18 +58,18 @@ def lower_steps(turn: BilevelTurn, x: Tensor, y: Tensor, clients: Tensor, *excha
         cost = Cost(2, floats_up=2 * d_y * n, floats_down=(d_x + 2 * d_y) * n, gradients=n + 2 * (total - n))
     else:
         cost = Cost(1, floats_up=d_y * n, floats_down=(d_x + d_y) * n, gradients=total)
-    return y - p @ (Y - Z), cost
+    return y - turn.total(p @ (Y - Z)), cost
 
 
 def upper_steps(
-    turn: BilevelTurn, x: Tensor, y: Tensor, h: Tensor, clients: Tensor, upper: UpperLevel
+    turn: BilevelTurn, x: Tensor, y: Tensor, h: Tensor, cohort: Cohort, upper: UpperLevel
 ) -> tuple[Tensor, Cost]:
     """The local half of FedOut, at fixed y and with the indirect part of h frozen: (x after average, cost)."""
-    n = len(clients)
+    clients, p, n = cohort.clients, cohort.p.to(x), len(cohort.clients)
     tau = local.steps(turn, "upper_local_steps")[clients]
     size = step_sizes(turn, turn.hyper.eta_x, tau).to(x)
     X, Y, Z = rows(x, n), rows(y, n), rows(x, n)
-    for k in range(int(tau.max())):
+    for k in range(local.most(tau)):
         moving = local.moving(tau, k)
         at = moving.to(x.device)
         d = h.expand(len(at), -1)
@@ -77,10 +77,9 @@ def upper_steps(
             B = turn.upper_batch("local x", clients[moving], k)
             d = upper.gradient_x(Z[at], Y[at], B) - upper.gradient_x(X[at], Y[at], B) + h
         Z[at] -= size[at, None] * d
-    p = turn.weights(clients).to(x)
     repeated = 0 if turn.server_upper else 2 * int((tau - 1).sum())
     floats = turn.upper_floats * n
-    return x - p @ (X - Z), Cost(1, floats_up=floats, floats_down=floats, gradients=repeated)
+    return x - turn.total(p @ (X - Z)), Cost(1, floats_up=floats, floats_down=floats, gradients=repeated)
 
 
 def step_sizes(turn: BilevelTurn, eta: float, tau: Tensor) -> Tensor:

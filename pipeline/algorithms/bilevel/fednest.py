@@ -39,7 +39,7 @@ from torch import Tensor
 
 from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import fedinn, local, neumann
-from pipeline.algorithms.bilevel.turn import BilevelTurn, UpperLevel, assigning, rows, start
+from pipeline.algorithms.bilevel.turn import BilevelTurn, Cohort, UpperLevel, assigning, rows, start
 from pipeline.params import FedNestGeneral
 
 
@@ -55,27 +55,27 @@ def step(state: State, turn: BilevelTurn) -> Step:
     """Steps 1..T: FedInn. Step T + 1: FedOut."""
     hyper, x, y = turn.hyper, state.variables["x"], state.variables["y"]
     if turn.inner <= hyper.lower_rounds:
-        y_new, cost = fedinn.lower_steps(turn, x, y, turn.active())
+        y_new, cost = fedinn.lower_steps(turn, x, y, turn.cohort())
         return Step({"y": y - y_new}, cost)
     upper = turn.upper_level(x, y)
     v, cost = neumann.federated(turn, x, y, upper)
-    clients = neumann.client_sets(turn, hyper.series_terms)
-    x_new, more = fed_out(turn, x, y, v, clients, upper)
+    cohort = neumann.client_sets(turn, hyper.series_terms)
+    x_new, more = fed_out(turn, x, y, v, cohort, upper)
     if hyper.mode == "clean" and hyper.series == "deterministic" and hyper.counting == "published":
-        n, d_y = len(clients), len(y)
+        n, d_y = len(cohort.clients), len(y)
         more += Cost(1, floats_up=d_y * n, floats_down=d_y * n)
     return Step({"x": x - x_new}, cost + more)
 
 
 def fed_out(
-    turn: BilevelTurn, x: Tensor, y: Tensor, v: Tensor, clients: Tensor, upper: UpperLevel
+    turn: BilevelTurn, x: Tensor, y: Tensor, v: Tensor, cohort: Cohort, upper: UpperLevel
 ) -> tuple[Tensor, Cost]:
     """x after an exchange for the hypergradient at v and one for the local steps along it; cost."""
-    n, p = len(clients), turn.weights(clients).to(x)
+    clients, p, n = cohort.clients, cohort.p.to(x), len(cohort.clients)
     X, Y, V = rows(x, n), rows(y, n), rows(v, n)
     direct = upper.gradient_x(X, Y, turn.upper_batch("direct", clients))
-    h = p @ (direct - turn.oracle.cross_products(X, Y, V, turn.lower_batch("cross", clients)))
-    x_new, cost = fedinn.upper_steps(turn, x, y, h, clients, upper)
+    h = turn.total(p @ (direct - turn.oracle.cross_products(X, Y, V, turn.lower_batch("cross", clients))))
+    x_new, cost = fedinn.upper_steps(turn, x, y, h, cohort, upper)
     gradients = 0 if turn.server_upper else n
     up = turn.upper_floats * n
     return x_new, cost + Cost(1, floats_up=up, floats_down=len(y) * n, gradients=gradients, hvps=n)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.bilevel import fedinn, local, neumann
-from pipeline.algorithms.bilevel.turn import BilevelTurn, assigning, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, ClientUpper, Cohort, UpperLevel, assigning, rows
 from pipeline.errors import not_allowed
 from pipeline.params import LFedNest
 
@@ -60,50 +60,51 @@ def step(state: State, turn: BilevelTurn) -> Step:
     if turn.problem.local_lower:
         return _local_round(state, turn) if last else Step({}, Cost())
     y = state.variables["y"]
-    clients = turn.active()
+    cohort = turn.cohort()
     if not last:
-        y_new, cost = fedinn.lower_steps(turn, x, y, clients)
+        y_new, cost = fedinn.lower_steps(turn, x, y, cohort)
         return Step({"y": y - y_new}, cost)
-    direction, cost = _upper_direction(turn, x, rows(y, len(clients)), clients)
-    return Step({"x": direction}, cost + Cost(floats_down=len(y) * len(clients)))
+    n = len(cohort.clients)
+    direction, cost = _upper_direction(turn, x, rows(y, n), cohort, turn.upper_level(x, y))
+    return Step({"x": direction}, cost + Cost(floats_down=len(y) * n))
 
 
 def _local_round(state: State, turn: BilevelTurn) -> Step:
     """T tau_i plain steps on every active client's own y_i, then its steps on x."""
-    x, clients = state.variables["x"], turn.active()
-    Y = state.memory["Y"]
+    x, Y, cohort = state.variables["x"], state.memory["Y"], turn.cohort()
+    clients = cohort.clients
     mine = clients.to(Y.device)
     X, own = rows(x, len(clients)), Y[mine]
     tau = local.steps(turn)[clients]
     size = fedinn.step_sizes(turn, turn.hyper.eta_y, tau).to(own)
     for t in range(turn.hyper.lower_rounds):
-        for k in range(int(tau.max())):
+        for k in range(local.most(tau)):
             moving = local.moving(tau, k)
             at = moving.to(own.device)
             B = turn.lower_batch("local y", clients[moving], t, k)
             own[at] -= size[at, None] * turn.oracle.lower_gradients(X[at], own[at], B)
     Y[mine] = own
-    direction, cost = _upper_direction(turn, x, own, clients)
+    direction, cost = _upper_direction(turn, x, own, cohort, ClientUpper(turn.oracle))
     return Step({"x": direction}, cost + Cost(gradients=turn.hyper.lower_rounds * int(tau.sum())))
 
 
-def _upper_direction(turn: BilevelTurn, x: Tensor, Y: Tensor, clients: Tensor) -> tuple[Tensor, Cost]:
+def _upper_direction(turn: BilevelTurn, x: Tensor, Y: Tensor, cohort: Cohort, upper: UpperLevel) -> tuple[Tensor, Cost]:
     """LFedOut at the clients' Y: (old minus new x, cost but for what of y is sent)."""
-    hyper, n, terms = turn.hyper, len(clients), turn.hyper.series_terms
-    upper = turn.upper_level(x, Y[0])  # a server that holds f has one y for all
+    clients, p, n = cohort.clients, cohort.p.to(x), len(cohort.clients)
+    hyper, terms = turn.hyper, turn.hyper.series_terms
     tau = local.steps(turn, "upper_local_steps")[clients]
     size = fedinn.step_sizes(turn, hyper.eta_x, tau).to(x)
     Z = rows(x, n)
-    for k in range(int(tau.max())):
+    for k in range(local.most(tau)):
         moving = local.moving(tau, k)
         at = moving.to(x.device)
         batches = neumann.draw_local(turn, clients[moving], terms, k, one_upper=False)
         Z[at] -= size[at, None] * neumann.local_hypergradients(turn, Z[at], Y[at], batches, upper, hyper.eta_h)
     down = turn.upper_floats + (Y.shape[1] if turn.server_upper else 0)
     cost = Cost(1, floats_up=turn.upper_floats * n, floats_down=down * n)
-    return turn.weights(clients).to(x) @ (x - Z), cost + neumann.local_work(turn, int(tau.sum()), terms)
+    return turn.total(p @ (x - Z)), cost + neumann.local_work(turn, int(tau.sum()), terms)
 
 
-LFEDNEST = assigning(init, step, "xy", inner_steps=lambda hyper: hyper.lower_rounds + 1)
+LFEDNEST = assigning(init, step, "xy", inner_steps=lambda hyper: hyper.lower_rounds + 1, rows="Y")
 
 __all__ = ["LFEDNEST", "LFedNest"]

@@ -38,6 +38,11 @@ def steps(turn: BilevelTurn, key: str = "local_steps") -> Tensor:
     return 1 + randomness.positions(stream, torch.arange(N), torch.full((N,), turn.hyper.local_steps_max), 1)[:, 0]
 
 
+def most(tau: Tensor) -> int:
+    """max_i tau_i; 0 without clients."""
+    return max(tau.tolist(), default=0)
+
+
 def moving(tau: Tensor, k: int) -> Tensor:
     """Positions of the clients that still take step k, from 0."""
     return (tau > k).nonzero()[:, 0]
@@ -66,7 +71,7 @@ def coefficients(hyper: object, tau: Tensor, k: int) -> Tensor:
 def norms(hyper: object, tau: Tensor) -> Tensor:
     """sum_k a_i^(k), [n] float64."""
     total = torch.zeros(len(tau), dtype=torch.float64)
-    for k in range(int(tau.max())):
+    for k in range(most(tau)):
         movers = moving(tau, k)
         total[movers] += coefficients(hyper, tau[movers], k)
     return total

@@ -20,15 +20,15 @@ from typing import NamedTuple
 from torch import Tensor
 
 from pipeline.algorithms.base import Cost
-from pipeline.algorithms.bilevel.turn import BilevelTurn, UpperLevel, rows
+from pipeline.algorithms.bilevel.turn import BilevelTurn, Cohort, UpperLevel, rows
 from pipeline.problems.base import Batch
 
 
-def client_sets(turn: BilevelTurn, exchange: int) -> Tensor:
+def client_sets(turn: BilevelTurn, exchange: int) -> Cohort:
     """Who takes part in that exchange of FedOut: `client_sets: one` set for all of them, or a fresh one for each; the
     public code's clients keep vectors between exchanges, so there it is one."""
     one = turn.hyper.client_sets == "one" or turn.hyper.mode != "clean"
-    return turn.active() if one else turn.active(exchange)
+    return turn.cohort() if one else turn.cohort(exchange)
 
 
 def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tuple[Tensor, Cost]:
@@ -39,11 +39,9 @@ def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tup
     `randomised` draws their number of factors uniformly and returns M lambda times that one product, of the same mean.
     """
     hyper, M, size = turn.hyper, turn.hyper.series_terms, turn.hyper.eta_h
-    clients = client_sets(turn, 0)
-    b = turn.weights(clients).to(y) @ upper.gradient_y(
-        rows(x, len(clients)), rows(y, len(clients)), turn.upper_batch("series", clients)
-    )
+    clients, p = client_sets(turn, 0)
     d_x, d_y, n = turn.upper_floats, len(y), len(clients)
+    b = turn.total(p.to(y) @ upper.gradient_y(rows(x, n), rows(y, n), turn.upper_batch("series", clients)))
     cost = Cost(floats_down=(d_x + d_y) * n)
     if not turn.server_upper:
         cost += Cost(1, floats_up=d_y * n, gradients=n)
@@ -54,11 +52,11 @@ def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tup
     factors = M - 1 if hyper.series == "deterministic" else turn.integer("series", M)
     c, total = b, b
     for m in range(1, factors + 1):
-        clients = client_sets(turn, m)
+        clients, p = client_sets(turn, m)
         n = len(clients)
         B = turn.lower_batch("series", clients, m)
         product = turn.oracle.hessian_products(rows(x, n), rows(y, n), rows(c, n), B)
-        c = c - size * (turn.weights(clients).to(y) @ product)
+        c = c - size * turn.total(p.to(y) @ product)
         total = total + c
         cost += Cost(1, floats_up=d_y * n, floats_down=d_y * n, hvps=n)
     return size * (total if hyper.series == "deterministic" else M * c), cost
@@ -71,13 +69,13 @@ def _as_published(turn: BilevelTurn, x: Tensor, y: Tensor, b: Tensor) -> tuple[T
     code_global_batch: b + sum_j c-bar_j / j, since its list of client vectors is not cleared between exchanges.
     code_local_batch:  b + sum_j c-bar_j, in truth one exchange, counted as N all the same.
     """
-    clients = turn.active()
-    n, d_y, p = len(clients), len(y), turn.weights(clients).to(y)
+    clients, p = turn.cohort()
+    n, d_y = len(clients), len(y)
     X, Y, C, total = rows(x, n), rows(y, n), rows(b, n), b
     products = turn.hyper.series_terms - 1
     for j in range(1, products + 1):
         C = C - turn.hyper.eta_h * turn.oracle.hessian_products(X, Y, C, turn.lower_batch("series", clients, j))
-        total = total + p @ C / (j if turn.hyper.mode == "code_global_batch" else 1)
+        total = total + turn.total(p.to(y) @ C) / (j if turn.hyper.mode == "code_global_batch" else 1)
     sent = products * d_y * n
     return total, Cost(products, floats_up=sent, floats_down=sent, hvps=products * n)
 

@@ -6,7 +6,7 @@ Source: Yang, Xiao and Ji, "SimFBO: Towards Simple, Flexible and Communication-e
 | paper | here | shape |
 |---|---|---|
 | x, y, v | server variables; `at` holds the clients' copies (X, Y, V) | [d_x], [d_y], [d_y]; rows |
-| C^(t), P | `active`, `n` | [n] |
+| C^(t); P is its size | `clients` | [n] |
 | p-tilde_i = (N/P) p_i | `p` | [n] |
 | tau_i, a_i^(t,k), norm1(a_i) | `tau`, `a`, `A` (`pipeline.algorithms.bilevel.local`) | [n] |
 | rho = sum_j p_j norm1(a_j), over ALL N clients | `rho` | scalar |
@@ -59,26 +59,26 @@ def step(state: State, turn: BilevelTurn, normalised: bool) -> Step:
     hyper, problem = turn.hyper, turn.problem
     server = Point(*(state.variables[name] for name in "xyv"))
     eta = [turn.schedule * size for size in (hyper.eta_x, hyper.eta_y, hyper.eta_v)]
-    active, everybodys = turn.active(), local.steps(turn)
-    n, tau = len(active), everybodys[active]
+    (clients, p), everybodys = turn.cohort(), local.steps(turn)
+    n, tau = len(clients), everybodys[clients]
     upper = turn.upper_level(server.x, server.y)
 
     at = server.rows(n)
     q = Point(*(torch.zeros_like(U) for U in at))
-    for k in range(int(tau.max())):
+    for k in range(local.most(tau)):
         movers = local.moving(tau, k)
-        d = directions(turn, at.select(movers), draw(turn, active[movers], k), upper)
+        d = directions(turn, at.select(movers), draw(turn, clients[movers], k), upper)
         a = local.coefficients(hyper, tau[movers], k).to(server.y)[:, None]
         rows = movers.to(a.device)
         for U, Q, D, size in zip(at, q, d, eta, strict=True):
             Q[rows] += a * D
             U[rows] -= a * size * D
 
-    p = turn.weights(active).to(server.y)
+    p = p.to(server.y)
     if normalised:
         rho = problem.client_probabilities.double().cpu() @ local.norms(hyper, everybodys)
         p = p * (rho / local.norms(hyper, tau)).to(p)
-    moves = dict(zip("xyv", (p @ Q for Q in q), strict=True))
+    moves = dict(zip("xyv", turn.share.total(*(p @ Q for Q in q)), strict=True))
 
     floats = n * (turn.upper_floats + 2 * problem.lower_dimension)
     frozen = int((tau > 1).sum()) * problem.lower_dimension if turn.server_upper else 0

@@ -5,13 +5,17 @@
 | symbol | here | shape |
 |---|---|---|
 | p_i | `problem.client_probabilities` | [N] |
-| (N/n) p_i of n active clients ("p-tilde") | `turn.weights(clients)` | [n] |
+| the active clients and their (N/n) p_i ("p-tilde") | `clients, p = turn.cohort()` | [n], [n] |
+| sum_i (N/n) p_i u_i over all active clients | `turn.total(p @ U)` | [d] |
 | grad f_i | `turn.upper_level(x, y)`, an `UpperLevel` | rows [n, d_x], [n, d_y] |
 
 Who holds f. Usually every client has its own f_i. In client weighting all f_i are the server's f_0 (`server_upper`),
 which does not depend on x: then grad f_0 is taken by the server, at the round's start, and is frozen there. With one
 local step the server adds it to what the clients sent, so nothing of the validation set leaves it; with more, it rides
 with the variables, d_y numbers more to each client.
+
+Where a run is spread over several processes, a cohort is those of the n clients that are simulated in this one: m rows,
+possibly none, and `turn.total` completes what is contracted from them.
 
 What is counted (`Cost`, for every method of the family): every grad_y g, grad_x f and grad_y f that a client computes
 on one minibatch is a gradient, and every D2yy g v and D2xy g v is a product, also where one pass over a shared
@@ -23,12 +27,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from pipeline.algorithms.base import Algorithm, State, Step, Turn
+from pipeline.algorithms.base import Algorithm, OwnClients, State, Step
 from pipeline.errors import UserError
 from pipeline.oracles.bilevel import BILEVEL_ORACLES, BilevelOracle
 from pipeline.problems.base import Batch, BilevelProblem
@@ -79,8 +83,16 @@ class ServerUpper:
         return self._frozen.expand_as(Y)
 
 
+class Cohort(NamedTuple):
+    """clients: ids [n], on the host. p: (N/n) p_i [n]; a sum over the active clients with these is an unbiased estimate
+    of that over all."""
+
+    clients: Tensor
+    p: Tensor
+
+
 @dataclass(frozen=True)
-class BilevelTurn(Turn):
+class BilevelTurn(OwnClients):
     """One inner step of a method of this family."""
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = BILEVEL_ORACLES
@@ -106,19 +118,22 @@ class BilevelTurn(Turn):
         left for the loop to complain about."""
         return self.problem.project_upper(value) if variable == "x" and value.isfinite().all() else value
 
-    def weights(self, clients: Tensor) -> Tensor:
-        """(N/n) p_i, [n]: a sum over the active clients with these is an unbiased estimate of that over all."""
-        p = self.problem.client_probabilities
-        return p[clients.to(p.device)] * (len(p) / len(clients))
+    def cohort(self, *exchange: int) -> Cohort:
+        """The active clients that are simulated in this process. exchange: which one, where a step has several."""
+        active, p = self.active(*exchange), self.problem.client_probabilities
+        clients = active[self.share.own(active)]
+        return Cohort(clients, p[clients.to(p.device)] * (len(p) / len(active)))
 
     def lower_batch(self, purpose: str, clients: Tensor, *exchange: int, size: int | None = None) -> Batch:
         """A minibatch of g-data per client; different purposes, and exchanges of one step, are independent."""
+        if not len(clients):
+            return None
         stream = self.stream(f"lower {purpose}", *exchange)
         return self.problem.draw_lower(stream, clients, size or self.federation.batch_size)
 
     def upper_batch(self, purpose: str, clients: Tensor, *exchange: int, size: int | None = None) -> Batch:
         """A minibatch of f-data per client, independent of every lower one; None where the server holds f."""
-        if self.server_upper:
+        if self.server_upper or not len(clients):
             return None
         stream = self.stream(f"upper {purpose}", *exchange)
         return self.problem.draw_upper(stream, clients, size or self.federation.batch_size)
@@ -156,9 +171,11 @@ def assigning(
     step: Callable[[State, BilevelTurn], Step],
     variables: str,
     inner_steps: Callable[[Any], int] = lambda hyper: 1,
+    rows: str = "",
 ) -> Algorithm[BilevelTurn]:
     """The record of a method whose server replaces its variables (one letter each) by averages: every direction is old
-    minus new, taken whole. The adjoint's norm goes into the record where there is an adjoint."""
+    minus new, taken whole. rows: memory with a row per client. The adjoint's norm goes into the record where there is
+    an adjoint."""
     norm = {"adjoint_norm": lambda found: torch.linalg.vector_norm(found["v"])}
     return Algorithm(
         turn=BilevelTurn,
@@ -168,6 +185,7 @@ def assigning(
         step_sizes=lambda hyper: dict.fromkeys(variables, 1.0),
         projections={},
         assigned=frozenset(variables),
+        client_rows=frozenset(rows.split()),
         reports=norm if "v" in variables else {},
     )
 
