@@ -23,7 +23,6 @@ def check_rules(params: Params) -> None:
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
     _local_steps(params)
-    _processes(params)
 
 
 def require_rates(key: str, rates: list[float]) -> None:
@@ -135,20 +134,6 @@ def _local_steps(params: Params) -> None:
             federation.participation,
             "1.0 for fedpd, whose rule is defined for full participation only",
             "set it to 1.0, or choose a_fedpd, feddyn or fedadmm",
-        )
-
-
-def _processes(params: Params) -> None:
-    """Not every family of methods can spread the clients over processes."""
-    train, able = params.train, ("weighting", "averaging", "consensus")
-    if train.devices * train.nodes > 1 and family(params.algorithm) not in able:
-        name, value = ("devices", train.devices) if train.devices > 1 else ("nodes", train.nodes)
-        raise not_allowed(
-            f"train.{name}",
-            value,
-            f"1 for algorithm: {params.algorithm}; several processes are for"
-            f" {', '.join(name for kind in able for name in FAMILIES[kind])}",
-            f"set train.{name} to 1, or choose one of these",
         )
 
 

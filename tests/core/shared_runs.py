@@ -98,7 +98,7 @@ def every_run() -> dict[str, Run]:
 
 def follow(name: str, turn: Turn, share: Share) -> Found:
     """Variables, memory, cost and measures after a few rounds of the bare loop."""
-    algorithm, cost, report = ALGORITHMS[name], Cost(), {}
+    algorithm, cost, measured = ALGORITHMS[name], Cost(), {}
     turn = dataclasses.replace(turn, oracle=turn.oracle_for(turn.problem, "fused", share), share=share)
     state, sizes = algorithm.init(turn), algorithm.step_sizes(turn.hyper)
     rows = algorithm.client_rows & state.memory.keys()
@@ -113,9 +113,10 @@ def follow(name: str, turn: Turn, share: Share) -> Found:
                 project = algorithm.projections.get(variable)
                 state.variables[variable] = now.constrain(variable, project(value, turn.hyper) if project else value)
             cost += now.spent(step.cost)
-            report = step.report(state.variables) if step.report else {}
+            if step.report:
+                measured |= {f"{key}, round {t}": value for key, value in step.report(state.variables).items()}
     memory = {key: share.total(value)[0] if key in rows else value for key, value in state.memory.items()}
-    return dict(state.variables) | memory | dict(report) | {"cost": torch.tensor(dataclasses.astuple(cost))}
+    return dict(state.variables) | memory | measured | {"cost": torch.tensor(dataclasses.astuple(cost))}
 
 
 # --------------------------------------------------------------------------- through the training loop, with its saves

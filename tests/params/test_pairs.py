@@ -147,14 +147,3 @@ def test_a_server_without_a_validation_set_is_allowed_where_nobody_asks_it():
 def test_methods_that_may_learn_client_weights_have_settings_for_them():
     for name in METHODS:
         assert hasattr(getattr(Params().algorithms, name), "weights") == (name in FAMILIES["averaging"])
-
-
-@pytest.mark.parametrize("setting", ["train__devices", "train__nodes"])
-def test_several_processes_are_not_for_every_method(setting):
-    for name in ("sustain", "fedavg", "a_fedpd"):
-        check_rules(params(algorithm=name, **{setting: 2}))
-    for name in ("simfbo", "fedbio_local"):
-        said = answer(algorithm=name, **{setting: 2})
-        assert f"{setting.replace('__', '.')} = 2" in said
-        assert f"algorithm: {name}" in said
-        assert "primal_dual" in said
