@@ -38,8 +38,11 @@ def agree(project: Project, expected: list[list[float]]) -> None:
         assert found == pytest.approx(row, rel=0, abs=1e-10 if t < 20 else 1e-6)
 
 
-def test_two_processes_give_the_numbers_of_one_and_survive_a_death(project):
-    """float64, half of the clients in each round, their answers remembered by the process that simulates them."""
+@pytest.mark.parametrize("algorithm", ["primal_dual", "a_fedpd"])
+def test_two_processes_give_the_numbers_of_one_and_survive_a_death(project, algorithm):
+    """float64, half of the clients in each round, their answers (their duals) kept by the process that simulates
+    them."""
+    project.edit("algorithm: primal_dual", f"algorithm: {algorithm}")
     project.edit(f"rounds: {ROUNDS}", f"rounds: {LONG}", "precision: 32-true", "precision: 64-true")
     project.edit("participation: 1.0", "participation: 0.5", "accelerator: auto", "accelerator: cpu")
     assert project.python("-m", "stages.train").returncode == 0

@@ -392,7 +392,7 @@ class StopAt(pl.Callback):
 
 
 @every_variant
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(variant, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(variant, tmp_path, capsys):
     """Through the training loop: six rounds, saves after the third and the last; stopped after the fourth. Also the
     schedule and the loop's optimizers: the whole run is the bare loop under a cosine."""
     name, hyper, problem = made(variant, noise=0.3)
@@ -415,6 +415,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(variant, tmp_path
     with pytest.raises(Interrupt):
         fit(tmp_path / "cut", stop=4)
     resumed = fit(tmp_path / "cut")
+    assert "afresh" not in capsys.readouterr().err
     for kept in ("variables", "memory"):
         for key, value in getattr(whole.state, kept).items():
             assert torch.equal(getattr(resumed.state, kept)[key], value), key
