@@ -92,7 +92,8 @@ def test_plain_lower_steps_are_local_descent(problem):
         for _ in range(tau):
             z = z - 0.1 * (problem.A[i] @ z - problem.B[i] @ x - problem.c[i])
         ends.append(z)
-    got, _ = fedinn.lower_steps(make_turn(hyper, problem), x, y, torch.arange(4))
+    turn = make_turn(hyper, problem)
+    got, _ = fedinn.lower_steps(turn, x, y, turn.cohort())
     close(got, problem.p @ torch.stack(ends))
 
 
@@ -114,8 +115,8 @@ def test_the_correction_by_hand(problem, rule):
             u = u - alpha * (problem.rho[i] * (u - x) + h)
         lower.append(z)
         upper.append(u)
-    close(fedinn.lower_steps(turn, x, y, torch.arange(4))[0], problem.p @ torch.stack(lower))
-    got, _ = fedinn.upper_steps(turn, x, y, h, torch.arange(4), turn.upper_level(x, y))
+    close(fedinn.lower_steps(turn, x, y, turn.cohort())[0], problem.p @ torch.stack(lower))
+    got, _ = fedinn.upper_steps(turn, x, y, h, turn.cohort(), turn.upper_level(x, y))
     close(got, problem.p @ torch.stack(upper))
 
 
@@ -129,7 +130,7 @@ def test_the_correction_uses_one_minibatch_at_both_points(problem):
     q = noisy.p @ anchors
     z = y - 0.1 * q
     ends = z - 0.1 * (noisy.A @ (z - y) + q)
-    close(fedinn.lower_steps(turn, x, y, everybody)[0], noisy.p @ ends)
+    close(fedinn.lower_steps(turn, x, y, turn.cohort())[0], noisy.p @ ends)
 
 
 # ----------------------------------------------------------------------------------------------------- Neumann series
@@ -194,12 +195,12 @@ def test_the_public_code_switches_the_indirect_part_almost_off(mode, inverse_of_
 def test_fresh_sets_differ_between_exchanges_and_one_set_does_not(problem):
     hyper = FedNestGeneral(series_terms=8, client_sets="fresh")
     turn = make_turn(hyper, problem, 0.5)
-    fresh = {tuple(neumann.client_sets(turn, m).tolist()) for m in range(8)}
+    fresh = {tuple(neumann.client_sets(turn, m).clients.tolist()) for m in range(8)}
     one = dataclasses.replace(turn, hyper=dataclasses.replace(hyper, client_sets="one"))
     code = dataclasses.replace(turn, hyper=dataclasses.replace(hyper, mode="code_global_batch"))
     assert len(fresh) > 1
     for other in (one, code):
-        assert len({tuple(neumann.client_sets(other, m).tolist()) for m in range(8)}) == 1
+        assert len({tuple(neumann.client_sets(other, m).clients.tolist()) for m in range(8)}) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- AggITD
