@@ -79,7 +79,8 @@ def _search(study: Study, name: str, part: Part) -> list[str]:
             if found and tried == chosen and "outcome" in found:
                 best = f"{100 * found['outcome']['selection_accuracy']:.2f} %"
         values = "; ".join(f"{key} {' '.join(f'{v:g}' for v in each)}" for key, each in grid.items())
-        lines.append(f"| {row} | {values} | {_values(chosen) or 'not run'} | {best} |")
+        missing = "not run" if any(found is None for _, found in study.scores(name, row)) else "all diverged"
+        lines.append(f"| {row} | {values} | {_values(chosen) or missing} | {best} |")
     where = f" ({part.search.panel}, seed {part.search.seed}{', ' if settings else ''}{settings})"
     about = f"Step sizes, by accuracy on the selection set, which no method sees{where}:"
     return [about, "\n".join(lines), provenance(trials, study.cells)]
