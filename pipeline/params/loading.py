@@ -227,4 +227,6 @@ def describe(hint: Any, metadata: Any) -> str:
         (inner,) = get_args(hint)
         plural = {int: "whole numbers", float: "numbers"}.get(inner, "lists of whole numbers")
         return f"a list of {plural}"
+    if get_origin(hint) is dict and get_origin(get_args(hint)[1]) is list:
+        return "a mapping of names to lists of values"
     return "a mapping of names to values"

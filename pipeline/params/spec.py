@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 Auto = Literal["auto"]
 
@@ -91,3 +91,9 @@ def override(record: Any, settings: dict[str, Any]) -> Any:
             changes[name] = value
     changes |= {name: override(getattr(record, name), part) for name, part in inner.items()}
     return dataclasses.replace(record, **changes)
+
+
+def continuous(record: type) -> list[str]:
+    """Names of the parameters that are any number within their range: neither whole numbers nor words."""
+    hints = get_type_hints(record)
+    return [field.name for field in dataclasses.fields(record) if hints[field.name] is float]
