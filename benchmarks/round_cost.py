@@ -3,7 +3,8 @@ the time of its floating-point operations alone.
 
 Digits, lead partition (10 clients x 32), LeNet-5, full participation. The train stage has everything on: Lightning,
 sampling from counter-based streams, history, saves, a live MLflow run in a temporary store (where MLflow is at hand).
-The bare loop has the four derivative passes, plain torch sampling and plain steps, nothing else. The floor is the
+What the tracker's thread does in the background, above all opening the run within the first rounds, is given by itself:
+on two cores it goes beside the training. The bare loop has the four derivative passes, plain torch sampling and plain steps, nothing else. The floor is the
 operations of the bare loop's products and convolutions, counted by torch, at the rate a 2048 x 2048 float32 product
 reaches on the same machine and threads. All run in turn, several times; the quoted figure is the median of the paired
 ratios, because the machine's speed drifts.
@@ -52,24 +53,27 @@ def measure() -> dict[str, float]:
     assert isinstance(problem, ClientWeighting)
     batch = int(params.federation.batch_size)
     flops = BareLoop(problem, batch).flops()
-    stage, bare, loop, floor = [], [], [], []
+    stage, bare, loop, floor, background = [], [], [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         for repetition in range(REPETITIONS + 1):
+            watch = timed(params, problem, root / f"run{repetition}")
             found = (
-                seconds_per_round(params, problem, root / f"run{repetition}"),
+                watch.per_round(FIRST),
                 BareLoop(problem, batch).seconds_per_round(ROUNDS),
                 seconds_per_round(per_client, problem, root / f"loop{repetition}"),
                 flops / matmul_rate(),
+                watch.others_per_round(FIRST),
             )
             if repetition:  # the first warms up
-                for kept, seconds in zip((stage, bare, loop, floor), found, strict=True):
+                for kept, seconds in zip((stage, bare, loop, floor, background), found, strict=True):
                     kept.append(seconds)
     return {
         "stage_ms": 1e3 * statistics.median(stage),
         "bare_fused_loop_ms": 1e3 * statistics.median(bare),
         "per_client_loop_ms": 1e3 * statistics.median(loop),
         "floor_ms": 1e3 * statistics.median(floor),
+        "background_ms": 1e3 * statistics.median(background),
         "stage_over_bare": median_ratio(stage, bare),
         "stage_over_per_client": median_ratio(stage, loop),
         "floor_share": median_ratio(floor, stage),
@@ -80,13 +84,18 @@ def measure() -> dict[str, float]:
 
 def seconds_per_round(params: Params, problem: ClientWeighting, root: Path) -> float:
     """Of the train stage, from round FIRST to the last but one."""
+    return timed(params, problem, root).per_round(FIRST)
+
+
+def timed(params: Params, problem: ClientWeighting, root: Path) -> Stopwatch:
+    """The train stage with a watch on it."""
     record, watch = describe(dotted(params), "data", "partition", str(device())), Stopwatch()
     with (
         ResumeFolder(root, "run") as folder,
         live_run(Tracking(uri=f"sqlite:///{root}/mlflow.db"), root, record, folder.note("run.json")) as live,
     ):
         train(params, image_task(problem), folder, on_rows=live.report, callbacks=(watch,), progress=False)
-    return watch.per_round(FIRST)
+    return watch
 
 
 class BareLoop:

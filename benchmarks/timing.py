@@ -33,12 +33,12 @@ def device() -> torch.device:
 
 
 def clock() -> float:
-    """Seconds of the processor where one thread computes: other work on the machine disturbs them least. Of the clock
-    with several threads or a GPU."""
+    """Seconds of the processor, of this thread alone, where one thread computes: other work on the machine disturbs them
+    least. Of the wall with several threads or a GPU."""
     if device().type == "cuda":
         torch.cuda.synchronize()
     elif torch.get_num_threads() == 1:
-        return time.process_time()
+        return time.thread_time()
     return time.perf_counter()
 
 
@@ -59,17 +59,27 @@ def interleaved(points: Mapping[int, Callable[[], float]], repetitions: int) -> 
 
 
 class Stopwatch(pl.Callback):
-    """The clock after every round."""
+    """The clock after every round; and the processor's seconds of all other threads, such as the tracker's."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.others: list[float] = []
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.times.append(clock())
+        self.others.append(time.process_time() - time.thread_time())
 
     def per_round(self, skipped: int) -> float:
         """Seconds, without the first rounds and the last, which evaluates."""
-        return (self.times[-2] - self.times[skipped - 1]) / (len(self.times) - 1 - skipped)
+        return _slope(self.times, skipped)
+
+    def others_per_round(self, skipped: int) -> float:
+        """The same of the other threads; with one thread for the mathematics, what runs in the background."""
+        return _slope(self.others, skipped)
+
+
+def _slope(times: list[float], skipped: int) -> float:
+    return (times[-2] - times[skipped - 1]) / (len(times) - 1 - skipped)
 
 
 def seconds_per_round(case: Case, skipped: int = 2) -> float:
