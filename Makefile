@@ -62,7 +62,7 @@ ui: setup ## the MLflow page on http://127.0.0.1:5000
 publish: setup ## send what is in results/ to the tracker (again)
 	$(BIN)/python -m pipeline.tracking
 
-bench: setup ## benchmarks, results on the terminal
+bench: setup ## benchmarks, results on the terminal (one of them: .venv/bin/python -m benchmarks scaling)
 	$(BIN)/python -m benchmarks
 
 clean: ## remove data, results, caches and resume folders (not the tracker's records)

@@ -75,7 +75,7 @@ def scaling_chart(record: Record) -> Figure:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         _label(ax, xs, label)
         first = _curve(record, curve, "ms")[xs[0]]
-        ax.text(0.04, 0.93, f"1 = {first:.3g} ms", transform=ax.transAxes, fontsize=8, color="#555555", va="top")
+        ax.text(0.96, 0.04, f"1 = {first:.3g} ms", transform=ax.transAxes, fontsize=8, color="#555555", ha="right")
     axes[0].set_ylabel("time per round, relative\nto the first point")
     return figure
 
@@ -97,7 +97,7 @@ def memory_chart(record: Record) -> Figure:
         ax.set_ylim(bottom=0)
         _label(ax, xs, label)
     left.set_ylabel("MiB")
-    left.legend(frameon=False, fontsize=8)
+    left.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 
 
@@ -114,7 +114,8 @@ def _figure(record: Record, title: str, size: tuple[float, float], panels: int) 
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
     device = record.get("device", "cpu")
-    where = f"{record['threads']} thread(s) of {record['processor']}" if device == "cpu" else device
+    threads = "one thread" if record["threads"] == 1 else f"{record['threads']} threads"
+    where = f"{threads} of {record['processor']}" if device == "cpu" else device
     figure.suptitle(f"{title}\n{where}, {record['date']}, commit {record['commit']}", fontsize=10, x=0.01, ha="left")
     for ax in axes:
         ax.grid(color=FAINT)

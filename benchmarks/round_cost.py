@@ -3,11 +3,11 @@ the time of its floating-point operations alone.
 
 Digits, lead partition (10 clients x 32), LeNet-5, full participation. The train stage has everything on: Lightning,
 sampling from counter-based streams, history, saves, a live MLflow run in a temporary store (where MLflow is at hand).
-What the tracker's thread does in the background, above all opening the run within the first rounds, is given by itself:
-on two cores it goes beside the training. The bare loop has the four derivative passes, plain torch sampling and plain steps, nothing else. The floor is the
-operations of the bare loop's products and convolutions, counted by torch, at the rate a 2048 x 2048 float32 product
-reaches on the same machine and threads. All run in turn, several times; the quoted figure is the median of the paired
-ratios, because the machine's speed drifts.
+What the tracker's thread does in the background, above all opening the run in the first rounds, is given by itself: on
+two cores it goes beside the training. The bare loop has the four derivative passes, plain torch sampling and plain
+steps, nothing else. The floor is the operations of the bare loop's products and convolutions, counted by torch, at the
+rate a 2048 x 2048 float32 product reaches on the same machine and threads. All run in turn, several times; the quoted
+figure is the median of the paired ratios, because the machine's speed drifts.
 """
 
 from __future__ import annotations

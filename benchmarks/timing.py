@@ -33,8 +33,8 @@ def device() -> torch.device:
 
 
 def clock() -> float:
-    """Seconds of the processor, of this thread alone, where one thread computes: other work on the machine disturbs them
-    least. Of the wall with several threads or a GPU."""
+    """Seconds of the processor, of this thread alone, where one thread computes: other work on the machine disturbs
+    them least. Of the wall with several threads or a GPU."""
     if device().type == "cuda":
         torch.cuda.synchronize()
     elif torch.get_num_threads() == 1:
