@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import memory, scaling
 from benchmarks.round_cost import BareLoop
@@ -23,6 +24,16 @@ def test_the_floor_counts_every_product_once(raw):
     _, problem = equal_clients(raw, scaling.settings(clients=10) | {"model.name": "linear", "model.options": {}})
     F, F_0 = 2 * 10 * 8 * 7840, 2 * len(problem.data.validation_labels) * 7840
     assert BareLoop(problem, batch=8).flops() == 7 * F + 2 * F_0
+
+
+def test_torch_counts_three_products_with_zeros_more(raw):
+    """784-64-10 and LeNet-5, whose first layer are 6 kernels of 25 weights at 28 x 28 places (padded), on 80 samples."""
+    for model, options, first in (("mlp", {"hidden": [64]}, 784 * 64), ("lenet5", {}, 6 * 25 * 28 * 28)):
+        chosen = scaling.settings(clients=10) | {"model.name": model, "model.options": options}
+        loop = BareLoop(equal_clients(raw, chosen)[1], batch=8)
+        with FlopCounterMode(display=False) as counter:
+            loop.round()
+        assert counter.get_total_flops() == loop.flops() + 3 * 2 * 80 * first
 
 
 def test_every_point_is_the_case_that_its_axis_says(raw):
