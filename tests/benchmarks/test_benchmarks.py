@@ -27,7 +27,7 @@ def test_the_floor_counts_every_product_once(raw):
 
 
 def test_torch_counts_three_products_with_zeros_more(raw):
-    """784-64-10 and LeNet-5, whose first layer are 6 kernels of 25 weights at 28 x 28 places (padded), on 80 samples."""
+    """784-64-10 and LeNet-5, whose first layer are 6 kernels of 25 weights at 28 x 28 places; 80 samples."""
     for model, options, first in (("mlp", {"hidden": [64]}, 784 * 64), ("lenet5", {}, 6 * 25 * 28 * 28)):
         chosen = scaling.settings(clients=10) | {"model.name": model, "model.options": options}
         loop = BareLoop(equal_clients(raw, chosen)[1], batch=8)
