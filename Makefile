@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run paper paper-quick experiments test check ui publish bench clean
+.PHONY: help setup run sweep paper paper-quick experiments test check ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the whole pipeline on the committed params.yaml
 	@$(BIN)/python -m stages.check # first, in our words: DVC cannot read a broken params.yaml either
 	$(BIN)/dvc repro
+
+sweep: setup ## the runs that `sweep` in params.yaml names: seeds and values, results in results/sweep
+	@$(BIN)/python -m stages.sweep
 
 paper-quick: setup ## the lead paper's experiments on digits and the toy: under ten minutes on two cores, no download
 	$(BIN)/python -m experiments.primal_dual_weighting plan quick
@@ -59,7 +62,7 @@ ui: setup ## the MLflow page on http://127.0.0.1:5000
 publish: setup ## send what is in results/ to the tracker (again)
 	$(BIN)/python -m pipeline.tracking
 
-bench: setup ## benchmarks, results on the terminal
+bench: setup ## benchmarks, results on the terminal (one of them: .venv/bin/python -m benchmarks scaling)
 	$(BIN)/python -m benchmarks
 
 clean: ## remove data, results, caches and resume folders (not the tracker's records)

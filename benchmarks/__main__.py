@@ -1,4 +1,7 @@
-"""Run benchmarks and print their tables; `--record` appends the figures to benchmarks/records.jsonl."""
+"""Run benchmarks and print their figures; `--record` appends them to benchmarks/records.jsonl.
+
+`python -m benchmarks charts` draws what is recorded into docs/benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +10,49 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
 import torch
 
-from benchmarks import imports, local_epochs, many_clients, rivals, round_cost
+from benchmarks import imports, local_epochs, many_clients, memory, rivals, round_cost, scaling
+from benchmarks.timing import device
 
 BENCHMARKS = {
-    "round": round_cost.measure,
-    "epochs": local_epochs.measure,
-    "clients": many_clients.measure,
-    "imports": imports.measure,
-    "rivals": rivals.measure,
+    "round": round_cost,
+    "scaling": scaling,
+    "memory": memory,
+    "epochs": local_epochs,
+    "clients": many_clients,
+    "imports": imports,
+    "rivals": rivals,
 }
 RECORDS = Path(__file__).with_name("records.jsonl")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], help="which; all of them if none is named")
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS, "charts"], help="which; all if none is named")
     parser.add_argument("--record", action="store_true", help="append the figures to the record book")
     options = parser.parse_args()
     for name in options.names or BENCHMARKS:
-        figures = BENCHMARKS[name]()
+        if name == "charts":
+            from benchmarks.charts import draw_all  # matplotlib is not everywhere
+
+            draw_all(RECORDS, Path("docs/benchmarks"))
+            continue
+        figures = BENCHMARKS[name].measure()
         print(f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in figures.items()))
         if options.record:
+            record = {"benchmark": name, **machine(), "repetitions": BENCHMARKS[name].REPETITIONS, "figures": figures}
             with RECORDS.open("a") as file:
-                file.write(json.dumps({"benchmark": name, **machine(), "figures": figures}) + "\n")
+                file.write(json.dumps(record) + "\n")
 
 
 def machine() -> dict[str, str | int]:
-    """Where and when."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    """Where and when; a commit followed by + had uncommitted changes."""
+    commit = _git("rev-parse", "--short", "HEAD") + "+" * bool(_git("status", "--porcelain", "-uno", "--", ":!*.jsonl"))
     model = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -48,10 +61,20 @@ def machine() -> dict[str, str | int]:
         "date": date.today().isoformat(),
         "commit": commit,
         "processor": model,
+        "device": torch.cuda.get_device_name() if device().type == "cuda" else "cpu",
         "cores": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "python": platform.python_version(),
+        "command": " ".join(["python", "-m", "benchmarks", *sys.argv[1:]]),
     }
+
+
+def _git(*arguments: str) -> str:
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _lines(path: str) -> list[str]:

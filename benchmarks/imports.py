@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 
+REPETITIONS = 5
 CORE = "pipeline.algorithms, pipeline.models, pipeline.problems.client_weighting, pipeline.problems.toy"
 
 
@@ -14,6 +15,6 @@ def measure() -> dict[str, float]:
     script = f"import time, torch; t = time.perf_counter(); import {CORE}; print(time.perf_counter() - t)"
     times = [
         float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
-        for _ in range(6)
+        for _ in range(REPETITIONS + 1)
     ]
     return {"core_after_torch_s": statistics.median(times[1:])}

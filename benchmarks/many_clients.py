@@ -12,10 +12,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from benchmarks.round_cost import seconds_per_round
+from benchmarks.timing import device, made_up
 from pipeline.data.catalog import resolve
 from pipeline.data.datasets import RawDataset
 from pipeline.data.partition import make_partition
@@ -33,7 +31,7 @@ MODELS = {"linear": 110, "lenet5": 20}
 def measure() -> dict[str, float]:
     """Median milliseconds per round and the ratio to N = 10, for primal_dual with active weights (no memory of absent
     clients, whose cost is the method's own state: 2 N d numbers)."""
-    raw = _made_up()
+    raw = made_up(60_000)
     return {f"{model}_{name}": value for model in MODELS for name, value in _growth(raw, model).items()}
 
 
@@ -43,25 +41,13 @@ def _growth(raw: RawDataset, model: str) -> dict[str, float]:
     for repetition in range(REPETITIONS + 1):
         for N, (params, problem) in problems.items():
             with tempfile.TemporaryDirectory() as scratch:
-                seconds = seconds_per_round(params, problem, Path(scratch), MODELS[model])
+                seconds = seconds_per_round(params, problem, Path(scratch))
             if repetition:  # the first warms up
                 times[N].append(seconds)
     figures = {f"round_ms_{N}": 1e3 * statistics.median(times[N]) for N in SIZES}
     for N in SIZES[1:]:
         figures[f"ratio_{N}"] = statistics.median(a / b for a, b in zip(times[N], times[SIZES[0]], strict=True))
     return figures
-
-
-def _made_up() -> RawDataset:
-    rng = np.random.default_rng(0)
-
-    def images(count: int) -> np.ndarray:
-        return rng.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
-
-    def labels(count: int) -> np.ndarray:
-        return rng.permutation(np.arange(count) % 10)
-
-    return RawDataset("mnist", 10, images(60_000), labels(60_000), images(1_000), labels(1_000))
 
 
 def _problem(raw: RawDataset, clients: int, model: str) -> tuple[Params, ClientWeighting]:
@@ -75,10 +61,9 @@ def _problem(raw: RawDataset, clients: int, model: str) -> tuple[Params, ClientW
         "model.name": model,
         "train.rounds": MODELS[model],
         "train.eval_every": 10**6,
-        "train.accelerator": "cpu",
     }
     params = resolve(override(Params(), settings))
     partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed=0)
-    problem = build_problem(params, raw, partition, torch.device("cpu"))
+    problem = build_problem(params, raw, partition, device())
     assert isinstance(problem, ClientWeighting)
     return params, problem

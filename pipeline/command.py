@@ -36,6 +36,7 @@ class Paths:
     training = Path("models/training.json")
     mlflow_model = Path("models/mlflow")
     results = Path("results")
+    sweep = Path("results/sweep")
 
     @staticmethod
     def raw(dataset: str) -> Path:

@@ -1,18 +1,19 @@
-"""Several runs as one computation: other seeds, other step sizes, a leading dimension in front of everything.
+"""Several runs as one computation: other seeds, other hyper-parameters, a leading dimension in front of everything.
 
 Runs r = 1..R of one method on problems of one shape advance together: every server variable is [R, ...], one `vmap` of
 the method's own step serves all of them, and each run's numbers are those it would have alone, up to the order of
 summation. It pays where a run alone leaves the processor waiting: small models, or a GPU.
 
-What may differ between the runs: the seed (and with it data, partition and clients drawn) and the step sizes. What must
-agree is whatever decides shapes: with `sampling: bernoulli` and participation below 1 the number of active clients
-differs from run to run, so these runs cannot go together; with `fixed` they can.
+What may differ between the runs: the seed (and with it data, partition and clients drawn) and the method's continuous
+hyper-parameters (step sizes, radii, damping: what is a number and no whole one). What must agree is whatever decides
+shapes: with `sampling: bernoulli` and participation below 1 the number of active clients differs from run to run, so
+these runs cannot go together; with `fixed` they can.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +25,13 @@ from pipeline.algorithms import Algorithm, Cost, State
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.errors import UserError, not_allowed
 from pipeline.oracles.functional import FunctionalOracle
+from pipeline.params.spec import continuous
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
+
+
+class Apart(UserError):
+    """Runs that one computation cannot serve."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class RepeatedTurn(WeightingTurn):
             return torch.arange(self.problem.clients)
         sets = [active_clients(self.problem.clients, f.sampling, f.participation, s, *when) for s in self.seeds]
         if len({len(ids) for ids in sets}) > 1:
-            raise UserError(
+            raise Apart(
                 "runs with different numbers of active clients cannot be computed together."
                 " Fix: federation.sampling: fixed, or run them one by one."
             )
@@ -55,7 +61,7 @@ class RepeatedTurn(WeightingTurn):
     def integer(self, purpose: str, count: int) -> int:
         alone = [WeightingTurn.integer(_single(self, seed), purpose, count) for seed in self.seeds]
         if len(set(alone)) > 1:
-            raise UserError(
+            raise Apart(
                 f"runs that draw a different {purpose} cannot be computed together."
                 " Fix: a deterministic series, or run them one by one."
             )
@@ -68,72 +74,156 @@ def _single(turn: RepeatedTurn, seed: int) -> WeightingTurn:
 
 
 class Repetitions:
-    """The runs, from their first turns; `state` holds everything with the runs as leading dimension."""
+    """The runs, from their first turns; `state` holds everything with the runs as leading dimension.
 
-    def __init__(
-        self, algorithm: Algorithm[Any], turns: Sequence[WeightingTurn], step_sizes: Mapping[str, Sequence[float]]
-    ) -> None:
-        """turns: of the same hyper-parameters and federation, one per run. step_sizes: per variable, one for each."""
-        optimizer = turns[0].hyper.optimizer
-        if optimizer != "sgd":
-            raise not_allowed("optimizer", optimizer, "sgd for runs computed together", "run them one by one")
+    broken: run -> (round, variable) of those that are no longer finite. They stay where they were and count no more.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any], turns: Sequence[WeightingTurn]) -> None:
+        """turns: one per run, of one federation; UserError if their hyper-parameters differ in anything but continuous
+        ones, or the optimizer is not sgd."""
+        hyper = turns[0].hyper
+        if hyper.optimizer != "sgd":
+            raise not_allowed(
+                "optimizer", hyper.optimizer, "sgd for runs computed together", "set it to sgd, or run them one by one"
+            )
         self.algorithm, self.turns = algorithm, list(turns)
         states = [algorithm.init(turn) for turn in turns]
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))
-        self.cost = Cost()
-        self._problems = [turn.problem for turn in turns]
-        self._tensors, self._rebuild = together(self._problems)
-        self._slots = torch.arange(len(turns), device=next(iter(self.state.variables.values())).device)
-        self._sizes = {
-            name: torch.tensor(list(sizes), dtype=self.state.variables[name].dtype, device=self._slots.device)
-            for name, sizes in step_sizes.items()
-        }
+        self.done, self.factor, self.cost = 0, 1.0, Cost()
+        self.broken: dict[int, tuple[int, str]] = {}
+        self._tensors, self._rebuild = together([turn.problem for turn in turns])
+        like = next(iter(self.state.variables.values()))
+        self._slots = torch.arange(len(turns), device=like.device)
+        self._varied = {name: like.new_tensor(values) for name, values in _varied([t.hyper for t in turns]).items()}
 
     def variables(self, run: int) -> dict[str, Tensor]:
         """One run's server variables."""
         return {name: value[run] for name, value in self.state.variables.items()}
 
-    def round(self, t: int, factor: float = 1.0) -> None:
-        """Outer iteration t of all runs. factor: of the step sizes (a schedule)."""
-        hyper = self.turns[0].hyper
+    def round(self, factor: float = 1.0) -> None:
+        """The next outer iteration of all runs. factor: of the step sizes (a schedule)."""
+        self.done, self.factor = self.done + 1, factor
+        hyper = self._hyper(self._varied)
         for k in range(1, self.algorithm.inner_steps(hyper) + 1):
-            directions = self._step(t, k, factor)
+            directions = self._step(k, factor)
             for name, direction in directions.items():
-                value = self.state.variables[name]
-                size = factor * self._sizes[name].view(-1, *[1] * (value.dim() - 1))
-                project = self.algorithm.projections.get(name)
-                moved = value - size * direction
-                self.state.variables[name] = project(moved, hyper) if project else moved
+                self.state.variables[name] = self._moved(name, direction, factor)
 
-    def _step(self, t: int, k: int, factor: float) -> dict[str, Tensor]:
+    def _moved(self, name: str, direction: Tensor, factor: float) -> Tensor:
+        """The variable after its step and projection, [R, ...]."""
+        value = self.state.variables[name]
+        each = (-1, *[1] * (value.dim() - 1))
+        sizes = self.algorithm.step_sizes(self._hyper(self._varied))
+        size = torch.as_tensor(sizes[name], dtype=value.dtype, device=value.device)
+        moved = value - factor * size.view(each) * direction
+        finite = moved.flatten(1).sum(1).isfinite()
+        if not bool(finite.all()):
+            for run in (~finite).nonzero()[:, 0].tolist():
+                self.broken.setdefault(run, (self.done, name))
+            moved = torch.where(finite.view(each), moved, value)
+        project = self.algorithm.projections.get(name)
+        if project is None or not self._varied:
+            return project(moved, self.turns[0].hyper) if project else moved
+        return vmap(lambda one, varied: project(one, self._hyper(varied)))(moved, self._varied)
+
+    def _hyper(self, varied: dict[str, Tensor]) -> Any:
+        """The hyper-parameters with tensors where they differ: of all runs, or of one within `vmap`."""
+        return dataclasses.replace(self.turns[0].hyper, **varied)
+
+    def _step(self, k: int, factor: float) -> dict[str, Tensor]:
         if len(self.turns) == 1:
-            return self._step_alone(t, k, factor)
+            return self._step_alone(k, factor)
         first, seeds = self.turns[0], tuple(turn.seed for turn in self.turns)
-        shared = {"hyper": first.hyper, "federation": first.federation, "seed": first.seed, "round": t, "inner": k}
+        shared: dict[str, Any] = {"federation": first.federation, "seed": first.seed, "round": self.done, "inner": k}
 
         def one(
-            variables: dict[str, Tensor], memory: dict[str, Tensor], tensors: list[Tensor], slot: Tensor, sizes: Any
+            variables: dict[str, Tensor], memory: dict[str, Tensor], tensors: list[Tensor], slot: Tensor, varied: Any
         ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-            oracle = FunctionalOracle(self._rebuild(tensors))
-            turn = RepeatedTurn(oracle, **shared, step_sizes=sizes, slot=slot, seeds=seeds)
+            hyper = self._hyper(varied)
+            turn = RepeatedTurn(
+                FunctionalOracle(self._rebuild(tensors)),
+                hyper,
+                **shared,
+                step_sizes=self._sizes(hyper, factor),
+                schedule=factor,
+                slot=slot,
+                seeds=seeds,
+            )
             step = self.algorithm.step(State(variables, memory), turn)
             self._last = step.cost
             return step.directions, memory
 
-        sizes = {name: factor * size for name, size in self._sizes.items()}
-        directions, memory = vmap(one)(self.state.variables, self.state.memory, self._tensors, self._slots, sizes)
+        directions, memory = vmap(one)(
+            self.state.variables, self.state.memory, self._tensors, self._slots, self._varied
+        )
         self.state.memory.update(memory)
         self.cost += self._last
         return directions
 
-    def _step_alone(self, t: int, k: int, factor: float) -> dict[str, Tensor]:
+    def _step_alone(self, k: int, factor: float) -> dict[str, Tensor]:
         """A single run needs no `vmap` and keeps its own, faster oracle."""
-        sizes = {name: factor * float(size[0]) for name, size in self._sizes.items()}
-        turn = dataclasses.replace(self.turns[0], round=t, inner=k, step_sizes=sizes)
+        turn = self.turns[0]
+        sizes = self._sizes(turn.hyper, factor)
+        turn = dataclasses.replace(turn, round=self.done, inner=k, step_sizes=sizes, schedule=factor)
         memory = {name: value[0] for name, value in self.state.memory.items()}  # views: a step writes in place
         step = self.algorithm.step(State(self.variables(0), memory), turn)
         self.cost += step.cost
         return {name: direction[None] for name, direction in step.directions.items()}
+
+    def _sizes(self, hyper: Any, factor: float) -> dict[str, Any]:
+        return {name: factor * size for name, size in self.algorithm.step_sizes(hyper).items()}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the runs, as whoever records a run wants to see it (`pipeline.training.rows`). rounds: T."""
+
+    runs: Repetitions
+    run: int
+    rounds: int
+    measured: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        return self.runs.algorithm
+
+    @property
+    def turn(self) -> WeightingTurn:
+        return self.runs.turns[self.run]
+
+    @property
+    def round(self) -> int:
+        return self.runs.done
+
+    @property
+    def cost(self) -> Cost:
+        return self.runs.cost
+
+    @property
+    def served(self) -> dict[str, Tensor]:
+        return self.runs.variables(self.run)
+
+    @property
+    def broken(self) -> tuple[int, str] | None:
+        """(round, variable) if it is no longer finite."""
+        return self.runs.broken.get(self.run)
+
+    @property
+    def step_sizes(self) -> dict[str, float]:
+        """In force in the last round."""
+        return {name: self.runs.factor * size for name, size in self.algorithm.step_sizes(self.turn.hyper).items()}
+
+
+def _varied(hypers: Sequence[Any]) -> dict[str, list[float]]:
+    """Continuous hyper-parameters that are not the same in all runs; UserError if anything else differs."""
+    names = [f.name for f in dataclasses.fields(hypers[0])]
+    values = {name: [getattr(hyper, name) for hyper in hypers] for name in names}
+    differ = {name: each for name, each in values.items() if any(value != each[0] for value in each)}
+    for name, each in differ.items():
+        if name not in continuous(type(hypers[0])):
+            raise not_allowed(name, each, "the same in all runs computed together", "run them one by one")
+    return differ
 
 
 def _stacked(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -143,7 +233,7 @@ def _stacked(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 def together(problems: Sequence[Problem]) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
     """(every tensor that differs between the problems, stacked; the problem made of one slice of each).
 
-    Problems are dataclasses, possibly of dataclasses. UserError if they differ in shape.
+    Problems are dataclasses, possibly of dataclasses. Apart if they differ in shape.
     """
     tensors: list[Tensor] = []
 
@@ -151,7 +241,7 @@ def together(problems: Sequence[Problem]) -> tuple[list[Tensor], Callable[[list[
         first = parts[0]
         if isinstance(first, Tensor):
             if any(part.shape != first.shape for part in parts):
-                raise UserError(
+                raise Apart(
                     "runs whose clients hold different numbers of samples cannot be computed together."
                     " Fix: run them one by one."
                 )
@@ -166,3 +256,14 @@ def together(problems: Sequence[Problem]) -> tuple[list[Tensor], Callable[[list[
         return lambda slices: first
 
     return tensors, collect(problems)
+
+
+def with_tensors_of(first: Any, other: Any) -> Any:
+    """The second problem with the first one's tensors wherever both hold the same numbers: once in memory."""
+    if isinstance(first, Tensor) and isinstance(other, Tensor):
+        return first if first.shape == other.shape and torch.equal(first, other) else other
+    if dataclasses.is_dataclass(other) and type(first) is type(other) and not isinstance(other, type):
+        names = [f.name for f in dataclasses.fields(other)]
+        parts = {name: with_tensors_of(getattr(first, name), getattr(other, name)) for name in names}
+        return dataclasses.replace(other, **parts)
+    return other

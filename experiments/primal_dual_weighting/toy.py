@@ -108,22 +108,18 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
 
 def _curves(algorithm: Any, turns: list[Any], rounds: int, every: int) -> list[list[dict[str, float]]]:
     """Of each repetition, what is measured at round 0 and then every so often; infinite once a run has diverged."""
-    import torch
-
     from pipeline.repetitions import Repetitions
 
-    sizes = {name: [size] * len(turns) for name, size in algorithm.step_sizes(turns[0].hyper).items()}
-    runs = Repetitions(algorithm, turns, sizes)
+    runs = Repetitions(algorithm, turns)
 
     def measured(run: int) -> dict[str, float]:
-        variables = runs.variables(run)
-        if all(bool(torch.isfinite(value).all()) for value in variables.values()):
-            return turns[run].problem.measure(variables)
-        return {"upper_value": float("inf"), "stationarity": float("inf")}
+        if run in runs.broken:
+            return {"upper_value": float("inf"), "stationarity": float("inf")}
+        return turns[run].problem.measure(runs.variables(run))
 
     curves = [[measured(run)] for run in range(len(turns))]
     for t in range(1, rounds + 1):
-        runs.round(t)
+        runs.round()
         if t % every == 0:
             for run, curve in enumerate(curves):
                 curve.append(measured(run))

@@ -20,6 +20,7 @@ from pipeline.params.sections import (
     Partition,
     Problems,
     Subset,
+    Sweep,
     Tracking,
     Train,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "Partition",
     "Problems",
     "Subset",
+    "Sweep",
     "Tracking",
     "Train",
 ]

@@ -21,7 +21,9 @@ from ruamel.yaml.error import MarkedYAMLError
 
 from pipeline.errors import UserError
 from pipeline.params.sections import Params
-from pipeline.params.spec import Section
+from pipeline.params.spec import Section, dotted, flat
+
+__all__ = ["checked", "describe", "dotted", "flat", "load", "load_params", "read_yaml", "schema"]
 
 Record = TypeVar("Record", bound=Section)
 
@@ -73,24 +75,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise UserError(f"{path.name}: must hold `key: value` lines. Fix: git checkout {path.name}.")
     return tree
-
-
-def dotted(params: Params) -> dict[str, Any]:
-    """Every parameter under its dotted params.yaml name."""
-    return flat(dataclasses.asdict(params))
-
-
-def flat(tree: dict[str, Any]) -> dict[str, Any]:
-    """Nested sections under dotted names."""
-    return dict(_flatten(tree, ""))
-
-
-def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def schema() -> dict[str, Any]:
@@ -227,4 +211,6 @@ def describe(hint: Any, metadata: Any) -> str:
         (inner,) = get_args(hint)
         plural = {int: "whole numbers", float: "numbers"}.get(inner, "lists of whole numbers")
         return f"a list of {plural}"
+    if get_origin(hint) is dict and get_origin(get_args(hint)[1]) is list:
+        return "a mapping of names to lists of values"
     return "a mapping of names to values"

@@ -247,6 +247,21 @@ class Tracking(Section):
 
 
 @dataclass(frozen=True)
+class Sweep(Section):
+    """The runs of `make sweep`: every seed with every combination of values."""
+
+    seeds: list[int] = param([], "seeds, each with a partition of its own; empty = the run's own seed")
+    values: dict[str, list[Any]] = param(
+        {}, "dotted name of a parameter -> its values; all combinations; an empty list = the run's own value"
+    )
+    together: Literal["auto", "always", "never"] = param(
+        "auto",
+        "runs that differ in seed and continuous hyper-parameters alone, as one computation: auto = on a GPU and for"
+        " the toy; the others one after another",
+    )
+
+
+@dataclass(frozen=True)
 class Params(Section):
     """The whole of params.yaml."""
 
@@ -263,4 +278,5 @@ class Params(Section):
     algorithm: AlgorithmName = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")
+    sweep: Sweep = section(Sweep, "the runs of `make sweep`; a single run does not look at it")
     tracking: Tracking = section(Tracking, "where runs are recorded")

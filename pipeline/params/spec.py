@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 Auto = Literal["auto"]
 
@@ -91,3 +92,27 @@ def override(record: Any, settings: dict[str, Any]) -> Any:
             changes[name] = value
     changes |= {name: override(getattr(record, name), part) for name, part in inner.items()}
     return dataclasses.replace(record, **changes)
+
+
+def continuous(record: type) -> list[str]:
+    """Names of the parameters that are any number within their range: neither whole numbers nor words."""
+    hints = get_type_hints(record)
+    return [field.name for field in dataclasses.fields(record) if hints[field.name] is float]
+
+
+def dotted(params: Any) -> dict[str, Any]:
+    """Every parameter under its dotted params.yaml name."""
+    return flat(dataclasses.asdict(params))
+
+
+def flat(tree: dict[str, Any]) -> dict[str, Any]:
+    """Nested sections under dotted names."""
+    return dict(_flatten(tree, ""))
+
+
+def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -86,17 +86,25 @@ def publish(
 
     def send() -> None:
         nonlocal info
-        store = connect(tracking, root)
-        run = open_run(store, record, known)
-        if run.info.run_id != info.run_id:
-            info = replace(info, run_id=run.info.run_id)
-            info.save(files.info)
-        _Publication(store, run, record, files).send()
+        info = complete(connect(tracking, root), record, files, info, known)
 
     worker = Worker(ADVICE)
     worker.do(send)
     worker.close(seconds)
     return info, worker.error
+
+
+def complete(store: Store, record: Record, files: Files, info: RunInfo, known: RunInfo | None) -> RunInfo:
+    """Send what the tracker lacks of a finished training, into the run `known` if it has that, else into a new one.
+
+    Returns `info` with the run's id, written beside the results as soon as it is known. Raises what MLflow raises.
+    """
+    run = open_run(store, record, known)
+    if run.info.run_id != info.run_id:
+        info = replace(info, run_id=run.info.run_id)
+        info.save(files.info)
+    _Publication(store, run, record, files).send()
+    return info
 
 
 class _Publication:
@@ -130,7 +138,10 @@ class _Publication:
         log_points(self.store, self.run_id, [(name, value, step) for (name, step), value in ordered])
 
     def _files(self) -> None:
-        for path in sorted(p for p in self.files.results.iterdir() if not p.name.startswith(".")):
+        others = ("sweep",)  # runs of their own
+        for path in sorted(
+            p for p in self.files.results.iterdir() if not p.name.startswith(".") and p.name not in others
+        ):
             self.client.log_artifact(self.run_id, str(path))
         for path, folder in (
             (self.files.partition_summary, "partition"),

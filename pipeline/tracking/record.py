@@ -112,15 +112,15 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
-    """The dotted parameters that decide this run: no other method's, problem's or scheme's section, no tracking; on the
-    toy no partition and no network either."""
+    """The dotted parameters that decide this run: no other method's, problem's or scheme's section, no sweep, no
+    tracking; on the toy no partition and no network either."""
     chosen = {"algorithms": flat["algorithm"], "problems": flat["problem"], "partition": flat["partition.scheme"]}
     unused = ("partition", "model") if flat["problem"] == "toy" else ()
     sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
     kept = {}
     for name, value in flat.items():
         room, *rest = name.split(".")
-        if room == "tracking" or name in ("data.mirror", "train.checkpoint_every"):
+        if room in ("sweep", "tracking") or name in ("data.mirror", "train.checkpoint_every"):
             continue  # they do not change what is computed
         if room in unused or (room in ("algorithms", "problems") and rest[0] != chosen[room]):
             continue

@@ -28,11 +28,8 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
 
     results: holds history.csv and client_weights_history.npz already.
     """
-    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results))
-    write_json(results / "metrics.json", found)
-    oracle, sizes = partition.oracle_weights(), partition.sizes.tolist()
-    _write_clients(results, partition.kinds, partition.client_labels, sizes, outcome.weights)
-    test = outcome.test
+    found = write_numbers(outcome, partition, record, results)
+    oracle, sizes, test = partition.oracle_weights(), partition.sizes.tolist(), outcome.test
     _write_csv(
         results / "per_class.csv",
         ("class", "samples", "precision", "recall", "f1"),
@@ -52,15 +49,35 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
     return f"{table}\n\n{tables.headline(found)}"
 
 
+def write_numbers(outcome: Outcome, partition: Partition, record: Record, results: Path) -> dict[str, Any]:
+    """metrics.json, whose content is returned, and client_weights.csv; results holds history.csv already."""
+    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results))
+    write_json(results / "metrics.json", found)
+    _write_clients(results, partition.kinds, partition.client_labels, partition.sizes.tolist(), outcome.weights)
+    return found
+
+
+def write_toy_numbers(
+    toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path
+) -> dict[str, Any]:
+    """The same for the toy problem: exact values instead of accuracies, no labels."""
+    facts = run_facts(record) | toy.measure(variables)
+    write_json(results / "metrics.json", facts)
+    nobody: list[list[int]] = [[]] * toy.clients
+    _write_clients(results, ["clean"] * toy.clients, nobody, [1] * toy.clients, _toy_weights(toy, variables))
+    return facts
+
+
+def _toy_weights(toy: Toy | GeneralWeighting, variables: dict[str, Tensor]) -> np.ndarray:
+    found = toy.client_weights(variables)
+    return (toy.oracle_weights if found is None else found).numpy()
+
+
 def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path) -> str:
     """The same for the toy problem: exact values instead of accuracies, no labels and no classes."""
-    measured = toy.measure(variables)
-    facts = run_facts(record) | measured
-    write_json(results / "metrics.json", facts)
-    weights = found.numpy() if (found := toy.client_weights(variables)) is not None else toy.oracle_weights.numpy()
-    kinds, samples = ["clean"] * toy.clients, [1] * toy.clients
+    facts = write_toy_numbers(toy, variables, record, results)
+    weights, kinds, samples = _toy_weights(toy, variables), ["clean"] * toy.clients, [1] * toy.clients
     labels: list[list[int]] = [[]] * toy.clients
-    _write_clients(results, kinds, labels, samples, weights)
     _write_csv(results / "per_class.csv", ("class", "samples", "precision", "recall", "f1"), ())
     folder, evaluated = results / "plots", _evaluations(results)
     names = ("validation_loss", "upper_value", "stationarity")
@@ -73,7 +90,8 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
     rows = zip(rounds, [""] * len(rounds), *columns, strict=True)
     _write_csv(folder / "evaluations.csv", ("round", "test_accuracy", *names), rows)
     _write_csv(folder / "confusion.csv", ("actual", "predicted"), ())
-    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in measured.items())
+    measured = facts.keys() - run_facts(record).keys()
+    numbers = ", ".join(f"{name.replace('_', ' ')} {facts[name]:.6g}" for name in facts if name in measured)
     return f"{tables.client_table(kinds, labels, samples, weights.tolist())}\n\n{facts['algorithm']} on toy: {numbers}"
 
 

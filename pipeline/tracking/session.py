@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,21 @@ def describe(params: dict[str, Any], data_hash: str, partition_hash: str, device
         tags=code_tags() | {"data_hash": data_hash, "partition_hash": partition_hash},
         environment=environment(device),
         dataset={"name": used["data.name"], "digest": data_hash},
+    )
+
+
+def describe_sweep(runs: Sequence[dict[str, Any]], varied: Sequence[str]) -> Record:
+    """The record of a sweep: what its runs have in common, and the values of what they have not. runs: as `describe`
+    takes them; varied: dotted names."""
+    used = [params_in_use(params) for params in runs]
+    common = {name: value for name, value in used[0].items() if all(name in u and u[name] == value for u in used)}
+    values = {f"sweep.{name}": list(dict.fromkeys(str(params[name]) for params in runs)) for name in varied}
+    shorter = ", ".join(name.rsplit(".", 1)[-1] for name in varied)
+    return Record(
+        name=f"sweep {runs[0]['algorithm']} {runs[0]['data.name']}: {shorter}",
+        rounds=runs[0]["train.rounds"],
+        params=common | values,
+        tags=code_tags(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -14,7 +13,8 @@ import pytorch_lightning as pl
 from tqdm import tqdm
 
 from pipeline.training.history import History, Row
-from pipeline.training.module import FederatedBilevel, NotFinite
+from pipeline.training.module import FederatedBilevel
+from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Measure
 
 
@@ -76,25 +76,11 @@ class Recorder(pl.Callback):
             self.on_rows(self.history.flush())
 
     def _record(self, module: FederatedBilevel) -> None:
-        due = module.round % self.eval_every == 0 or module.round == module.rounds
+        due = evaluates(module, self.eval_every)
         variables = module.served if due else module.state.variables
         if not self.writes:
             return
-        row: Row = {"round": module.round, "seconds": round(self.seconds, 4), **vars(module.cost)}
-        row |= {name: float(report(variables)) for name, report in module.algorithm.reports.items()}
-        row |= module.measured
-        if due:
-            measured = self.measure(variables)
-            for name, value in measured.items():
-                if not math.isfinite(value):
-                    raise NotFinite(
-                        f"round {module.round}: the {name.replace('_', ' ')} is {value}."
-                        " Fix: lower the step sizes of the algorithm in params.yaml"
-                        f" ({module.turn.hyper.main_step_size} first)."
-                    )
-            row |= measured
-        found = module.turn.problem.client_weights(variables)
-        weights = None if found is None else found.cpu().numpy()
+        row, weights = row_of(module, variables, self.seconds, self.measure if due else None)
         self.history.append(row, weights)
         self.latest |= {name: value for name, value in row.items() if value is not None}
         if weights is not None and 0 < self.history.clean.sum() < len(weights):

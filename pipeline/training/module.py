@@ -18,12 +18,10 @@ import torch
 from torch import nn
 
 from pipeline.algorithms import Algorithm, Cost, State, Turn
-from pipeline.errors import UserError
 from pipeline.sharing import Share
+from pipeline.training.rows import NotFinite, no_longer_finite
 
-
-class NotFinite(UserError):
-    """A loss or a state variable is no longer a finite number."""
+__all__ = ["FederatedBilevel", "NotFinite", "schedule"]
 
 
 class FederatedBilevel(pl.LightningModule):
@@ -116,11 +114,7 @@ class FederatedBilevel(pl.LightningModule):
         """A sum is finite only if every entry is (overflow of the sum itself is a run gone wrong as well)."""
         if math.isfinite(float(self.variables[name].detach().sum())):
             return
-        used = ", ".join(f"{variable} {size:.3g}" for variable, size in self.step_sizes.items())
-        raise NotFinite(
-            f"round {self.round + 1}: the variable {name} is no longer finite; step sizes were {used}."
-            f" Fix: lower the step sizes of the algorithm in params.yaml ({self.turn.hyper.main_step_size} first)."
-        )
+        raise no_longer_finite(self.round + 1, name, self.step_sizes, self.turn.hyper)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}

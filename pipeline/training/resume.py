@@ -113,14 +113,17 @@ class ResumeFolder:
         """The run is complete: nothing to resume."""
         shutil.rmtree(self.path, ignore_errors=True)
 
+    @property
+    def failed(self) -> Path:
+        """Where the record of a run lies that was given up."""
+        return self.path.parent / "failed" / f"{self.path.name}-history.csv"
+
     def give_up(self) -> Path:
         """The run can never be completed (it diverged): no checkpoint to go on from, but the record stays.
 
         Returns where the record is.
         """
-        failed = self.path.parent / "failed"
-        failed.mkdir(exist_ok=True)
-        kept = failed / f"{self.path.name}-history.csv"
-        os.replace(self.path / "history.csv", kept)
+        self.failed.parent.mkdir(exist_ok=True)
+        os.replace(self.path / "history.csv", self.failed)
         self.discard()
-        return kept
+        return self.failed

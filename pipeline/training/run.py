@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
-from pipeline.algorithms import ALGORITHMS, Federation
+from pipeline.algorithms import ALGORITHMS, Federation, Turn
 from pipeline.data.catalog import TOY, problem_in_use, resolve
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -33,9 +33,15 @@ from pipeline.training.tasks import Task
 def build_module(params: Params, problem: Problem, share: Share | None = None) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
     share = share or Share()
+    turn = build_turn(params, problem, share)
+    return FederatedBilevel(ALGORITHMS[params.algorithm], turn, params.train.rounds, share)
+
+
+def build_turn(params: Params, problem: Problem, share: Share) -> Turn:
+    """The template of every turn of that method on the problem."""
     federation = params.federation
     algorithm = ALGORITHMS[params.algorithm]
-    turn = algorithm.turn(
+    return algorithm.turn(
         oracle=algorithm.turn.oracle_for(problem, params.train.backend, share),
         hyper=getattr(params.algorithms, params.algorithm),
         federation=Federation(
@@ -44,7 +50,6 @@ def build_module(params: Params, problem: Problem, share: Share | None = None) -
         seed=params.seed,
         share=share,
     )
-    return FederatedBilevel(algorithm, turn, params.train.rounds, share)
 
 
 def run_fingerprint(params: Params, task: Task) -> str:
@@ -92,8 +97,7 @@ def train(
     module = build_module(params, task.problem, share)
     scalars = [*module.algorithm.reports, *module.algorithm.measures]
     history = History(folder.path, task.clean, task.measures, scalars, task.digits)
-    if task.device.type == "cpu":
-        keep_freed_memory()
+    prepare_processor(task.device)
     recorder = Recorder(
         history,
         task.measure,
@@ -138,6 +142,12 @@ def train(
     if module.round < params.train.rounds:
         raise UserError(f"train: stopped after round {module.round} of {params.train.rounds}. Fix: run it again.")
     return module, history
+
+
+def prepare_processor(device: torch.device) -> None:
+    """What makes training faster on it."""
+    if device.type == "cpu":
+        keep_freed_memory()
 
 
 def _undelivered(error: RuntimeError) -> bool:

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.algorithms import ALGORITHMS
 from pipeline.errors import UserError
-from pipeline.params import FedNest, PrimalDual
+from pipeline.params import Average, FedNest, PrimalDual, Rfho, Sustain
 from pipeline.problems.toy import Toy
 from pipeline.repetitions import Repetitions
 from tests.core.helpers import make_turn, run
@@ -27,9 +27,9 @@ def test_every_method_gives_each_seed_its_own_run(name, hyper, participation, sa
     """Other problems, other noise, other clients drawn; variables, memory and costs."""
     hyper, algorithm = dataclasses.replace(hyper, estimator=estimator), ALGORITHMS[name]
     turns = [make_turn(hyper, toy, participation, seed=s, sampling=sampling) for s, toy in enumerate(toys(3))]
-    runs = Repetitions(algorithm, turns, {v: [size] * 3 for v, size in algorithm.step_sizes(hyper).items()})
-    for t in range(1, 4):
-        runs.round(t)
+    runs = Repetitions(algorithm, turns)
+    for _ in range(3):
+        runs.round()
     for s, turn in enumerate(turns):
         alone = run(name, turn, 3)
         for variable, value in alone.variables.items():
@@ -39,25 +39,48 @@ def test_every_method_gives_each_seed_its_own_run(name, hyper, participation, sa
     assert not torch.equal(runs.variables(0)["w"], runs.variables(1)["w"])
 
 
-def test_step_sizes_may_differ_from_run_to_run():
-    """A sweep: the same seed three times, each with an eta_w of its own."""
-    algorithm, (toy,) = ALGORITHMS["primal_dual"], toys(1)
-    hypers = [PrimalDual(eta_w=eta, eta_x=0.01, dual_radius=100.0) for eta in (0.01, 0.02, 0.03)]
-    sizes = [algorithm.step_sizes(hyper) for hyper in hypers]
-    runs = Repetitions(algorithm, [make_turn(hypers[0], toy)] * 3, {v: [s[v] for s in sizes] for v in sizes[0]})
-    for t in range(1, 6):
-        runs.round(t)
+SWEEPS = [
+    ("primal_dual", [PrimalDual(eta_w=eta, eta_x=0.01, dual_radius=100.0) for eta in (0.01, 0.02, 0.03)]),
+    ("primal_dual", [PrimalDual(eta_w=0.02, gamma=g, dual_radius=r) for g, r in ((1.0, 0.1), (2.0, 0.2), (3.0, 9.0))]),
+    ("primal_dual", [PrimalDual(eta_w=0.02, dual_damping=rho, dual_init="gradient") for rho in (0.0, 0.1, 0.5)]),
+    ("rfho", [Rfho(eta_w=eta, eta_x=1.0, inner_steps=2, mode=mode) for mode in ("forward",) for eta in (0.01, 0.02)]),
+    ("rfho", [Rfho(eta_w=eta, eta_x=1.0, inner_steps=2) for eta in (0.01, 0.02)]),
+    ("fednest", [FedNest(eta_w=0.02, eta_x=0.1, eta_h=eta, inner_steps=2) for eta in (0.01, 0.02)]),
+    ("sustain", [Sustain(eta_w=0.02, eta_x=0.1, eta_h=0.02, storm_weight=c) for c in (0.3, 1.0)]),
+    ("average", [Average(eta_w=0.02, estimator="normalised", active_weight_floor=c) for c in (0.2, 0.9)]),
+]
+
+
+@pytest.mark.parametrize(("name", "hypers"), SWEEPS, ids=[name for name, _ in SWEEPS])
+def test_continuous_hyper_parameters_may_differ_from_run_to_run(name, hypers):
+    """A sweep: the same seed every time, each run with numbers of its own; all of them matter."""
+    (toy,), count = toys(1), len(hypers)
+    runs = Repetitions(ALGORITHMS[name], [make_turn(h, toy, 0.4, sampling="fixed") for h in hypers])
+    for _ in range(5):
+        runs.round()
     for i, hyper in enumerate(hypers):
-        for variable, value in run("primal_dual", make_turn(hyper, toy), 5).variables.items():
+        for variable, value in run(name, make_turn(hyper, toy, 0.4, sampling="fixed"), 5).variables.items():
             torch.testing.assert_close(runs.variables(i)[variable], value, rtol=1e-10, atol=1e-12)
+    assert all(not torch.equal(runs.variables(i)["w"], runs.variables(0)["w"]) for i in range(1, count))
+
+
+def test_a_run_that_breaks_leaves_the_others_alone():
+    (toy,), algorithm = toys(1), ALGORITHMS["primal_dual"]
+    hypers = [PrimalDual(eta_w=eta, eta_x=0.01, gamma=1.0) for eta in (0.02, 1e200)]
+    runs = Repetitions(algorithm, [make_turn(hyper, toy) for hyper in hypers])
+    for _ in range(5):
+        runs.round()
+    assert list(runs.broken) == [1]
+    for variable, value in run("primal_dual", make_turn(hypers[0], toy), 5).variables.items():
+        torch.testing.assert_close(runs.variables(0)[variable], value, rtol=1e-10, atol=1e-12)
 
 
 def test_a_single_run_is_the_plain_one_to_the_last_bit():
     hyper, (toy,) = PrimalDual(eta_w=0.03, estimator="memory"), toys(1)
     turn, algorithm = make_turn(hyper, toy, 0.5), ALGORITHMS["primal_dual"]
-    runs = Repetitions(algorithm, [turn], {v: [s] for v, s in algorithm.step_sizes(hyper).items()})
-    for t in range(1, 6):
-        runs.round(t)
+    runs = Repetitions(algorithm, [turn])
+    for _ in range(5):
+        runs.round()
     alone = run("primal_dual", turn, 5)
     assert all(torch.equal(runs.variables(0)[v], value) for v, value in alone.variables.items())
     assert all(torch.equal(runs.state.memory[m][0], value) for m, value in alone.memory.items())
@@ -67,13 +90,18 @@ def test_what_cannot_go_together_is_refused():
     def together(hyper, **settings):
         turns = [make_turn(hyper, toy, seed=s, **settings) for s, toy in enumerate(toys(4))]
         algorithm = ALGORITHMS["fednest" if isinstance(hyper, FedNest) else "primal_dual"]
-        runs = Repetitions(algorithm, turns, {v: [s] * 4 for v, s in algorithm.step_sizes(hyper).items()})
-        for t in range(1, 6):
-            runs.round(t)
+        runs = Repetitions(algorithm, turns)
+        for _ in range(5):
+            runs.round()
 
     with pytest.raises(UserError, match="different numbers of active clients"):
         together(PrimalDual(), participation=0.5)
     with pytest.raises(UserError, match="draw a different series"):
         together(FedNest(inner_steps=3, series="randomised"))
+    with pytest.raises(UserError, match="draw a different hypergradient iterate"):
+        together(PrimalDual(inner_steps=3, hypergradient_iterate="random"))
     with pytest.raises(UserError, match="optimizer = 'adam'"):
         together(PrimalDual(optimizer="adam"))
+    (toy,) = toys(1)
+    with pytest.raises(UserError, match=r"inner_steps = \[1, 2\].*the same in all runs"):
+        Repetitions(ALGORITHMS["primal_dual"], [make_turn(PrimalDual(inner_steps=K), toy) for K in (1, 2)])

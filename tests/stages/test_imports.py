@@ -34,8 +34,9 @@ CORE = (
         (("pipeline.training.run",), "mlflow,dvc,pydantic,ruamel,sklearn,pandas"),
         (("stages.train",), "dvc,sklearn"),
         (("stages.evaluate",), "dvc,sklearn,pytorch_lightning"),
+        (("benchmarks.__main__",), "mlflow,dvc,pydantic,ruamel,sklearn,pandas"),
     ],
-    ids=["cheap stages", "core", "training", "train", "evaluate"],
+    ids=["cheap stages", "core", "training", "train", "evaluate", "benchmarks"],
 )
 def test_nobody_imports_what_it_does_not_need(modules, unwanted):
     script = "import sys, importlib; [importlib.import_module(m) for m in sys.argv[2:]];"

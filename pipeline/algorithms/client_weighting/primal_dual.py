@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import torch
 
-from pipeline import projections, randomness
+from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
 from pipeline.algorithms.client_weighting import estimators
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
@@ -127,8 +127,7 @@ def _hypergradient_step(turn: WeightingTurn) -> int:
     K = turn.hyper.inner_steps
     if turn.hyper.hypergradient_iterate == "last":
         return K
-    stream = randomness.key(turn.seed, "hypergradient iterate", turn.round)
-    return 1 + int(randomness.positions(stream, torch.zeros(1, dtype=torch.int64), torch.tensor([K]), 1))
+    return 1 + turn.at(0).integer("hypergradient iterate", K)  # one draw for all K inner steps
 
 
 PRIMAL_DUAL = Algorithm(

@@ -1,0 +1,132 @@
+"""What the benchmarks share: the train loop's seconds per round, made-up data, and how fast this machine multiplies."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from pipeline.data.catalog import resolve
+from pipeline.data.datasets import RawDataset, load, prepare
+from pipeline.data.partition import make_partition
+from pipeline.params import Params
+from pipeline.params.spec import override
+from pipeline.problems.base import ImageProblem
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.run import train
+from pipeline.training.setup import build_problem, device_for
+from pipeline.training.tasks import image_task
+
+Case = tuple[Params, ImageProblem]
+
+
+def device() -> torch.device:
+    """The GPU when there is one."""
+    return device_for("auto")
+
+
+def clock() -> float:
+    """Seconds of the processor, of this thread alone, where one thread computes: other work on the machine disturbs
+    them least. Of the wall with several threads or a GPU."""
+    if device().type == "cuda":
+        torch.cuda.synchronize()
+    elif torch.get_num_threads() == 1:
+        return time.thread_time()
+    return time.perf_counter()
+
+
+def median_ratio(a: list[float], b: list[float]) -> float:
+    """Of pairs taken one after the other, because the machine's speed drifts."""
+    return statistics.median(x / y for x, y in zip(a, b, strict=True))
+
+
+def interleaved(points: Mapping[int, Callable[[], float]], repetitions: int) -> dict[int, list[float]]:
+    """Each point's measurements, all points in turn, over and over; the first turn warms up and does not count."""
+    found: dict[int, list[float]] = {x: [] for x in points}
+    for repetition in range(repetitions + 1):
+        for x, measure in points.items():
+            value = measure()
+            if repetition:
+                found[x].append(value)
+    return found
+
+
+class Stopwatch(pl.Callback):
+    """The clock after every round; and the processor's seconds of all other threads, such as the tracker's."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.others: list[float] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.times.append(clock())
+        self.others.append(time.process_time() - time.thread_time())
+
+    def per_round(self, skipped: int) -> float:
+        """Seconds, without the first rounds and the last, which evaluates."""
+        return _slope(self.times, skipped)
+
+    def others_per_round(self, skipped: int) -> float:
+        """The same of the other threads; with one thread for the mathematics, what runs in the background."""
+        return _slope(self.others, skipped)
+
+
+def _slope(times: list[float], skipped: int) -> float:
+    return (times[-2] - times[skipped - 1]) / (len(times) - 1 - skipped)
+
+
+def seconds_per_round(case: Case, skipped: int = 2) -> float:
+    """Of the train stage's own loop, without a tracker. params: of `case`, with as many rounds as shall be run."""
+    params, problem = case
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory() as root, ResumeFolder(Path(root), "run") as folder:
+        train(params, image_task(problem), folder, callbacks=(watch,), progress=False)
+    return watch.per_round(skipped)
+
+
+def digits() -> RawDataset:
+    """The embedded digits; where scikit-learn is not at hand, random images: a round costs the same."""
+    try:
+        with tempfile.TemporaryDirectory() as root:
+            prepare("digits", Path(root) / "raw")
+            return load(Path(root) / "raw")
+    except ImportError as error:
+        print(f"random images instead of digits: {error}")
+        return made_up(1_438, "digits")
+
+
+def made_up(images: int, name: str = "mnist") -> RawDataset:
+    """Random images of MNIST's shape and labels, all labels alike."""
+    rng = np.random.default_rng(0)
+
+    def part(count: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8), rng.permutation(np.arange(count) % 10)
+
+    return RawDataset(name, 10, *part(images), *part(1_000))
+
+
+def equal_clients(raw: RawDataset, settings: dict[str, Any]) -> Case:
+    """The problem of these settings on equal random parts of the images, for a run without evaluations."""
+    base = {"data.name": "mnist", "partition.scheme": "iid", "train.eval_every": 10**6}
+    params = resolve(override(Params(), base | {"federation.sampling": "fixed"} | settings))
+    partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed=0)
+    return params, build_problem(params, raw, partition, device())
+
+
+def matmul_rate(size: int = 2048, repetitions: int = 5) -> float:
+    """FLOP per second of a product of two float32 matrices; the median."""
+    a, b = torch.randn(size, size, device=device()), torch.randn(size, size, device=device())
+
+    def once() -> float:
+        start = clock()
+        a @ b
+        return clock() - start
+
+    return 2 * size**3 / statistics.median(interleaved({size: once}, repetitions)[size])
