@@ -124,6 +124,30 @@ def test_exchanges_have_client_sets_of_their_own_where_the_specification_says_so
     assert len(columns) == DRAWS[variant][-1]
 
 
+SERVER_DRAWS = {
+    "simfbo": 1,
+    "shrofbo": 1,
+    "fednest_general": 1,
+    "lfednest": 1,
+    "aggitd": 5,
+    "fedbio": 1,
+    "fedbioacc": 2,
+}
+"""FBO-AggITD asks for grad_y f at every y^t and for grad_x f at the end; FedBiOAcc has a minibatch for its average,
+which serves both points of STORM."""
+
+
+@pytest.mark.parametrize("variant", SERVER_DRAWS)
+def test_a_server_that_holds_f_draws_anew_wherever_the_method_does(variant, drawn):
+    """Rounds 2 and 3; clients draw g-data alone, as before."""
+    name, hyper, lower, *_ = DRAWS[variant]
+    rounds = []
+    problem = random(clients=5, noise=0.1, uniform=True, server_upper=True)
+    run(name, make_turn(hyper, problem), 3, each=lambda state: rounds.append(len(drawn)))
+    kinds = {stream: kind for kind, stream, *_ in drawn[rounds[0] :]}
+    assert Counter(kinds.values()) == {"lower": 2 * lower, "upper": 2 * SERVER_DRAWS[variant]}
+
+
 @pytest.mark.parametrize("name", ["fedbioacc", "fedbioacc_local"])
 def test_the_first_momenta_have_a_batch_size_of_their_own(name, drawn):
     common = name == "fedbioacc"
