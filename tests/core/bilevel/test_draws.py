@@ -24,7 +24,7 @@ from tests.core.bilevel.helpers import close, make_turn, run
 from tests.core.bilevel.quadratic import Quadratic, random
 from tests.core.bilevel.test_family import VARIANTS, made
 
-NEST = {"local_steps": 3, "upper_local_steps": 2}
+NEST = {"local_steps": 3, "upper_local_steps": 3}
 ITD = AggItd(**NEST, series_terms=4, series="deterministic")
 
 # Per client and round: minibatches of g-data, of f-data, how often each of them is looked at; and how many exchanges
@@ -37,7 +37,7 @@ DRAWS = {
         "fednest_general",
         FedNestGeneral(**NEST, lower_rounds=2, series_terms=4),
         2 * 3 + 3 + 1,
-        1 + 1 + 1,
+        1 + 1 + 2,
         1,
         2 + 4 + 1,
     ),
@@ -45,7 +45,7 @@ DRAWS = {
         "fednest_general",
         FedNestGeneral(**NEST, lower_rounds=2, series_terms=4, client_sets="one", correction="none"),
         2 * 3 + 3 + 1,
-        1 + 1 + 1,
+        1 + 1 + 2,
         1,
         2 + 1,
     ),
@@ -53,20 +53,20 @@ DRAWS = {
         "fednest_general",
         FedNestGeneral(**NEST, lower_rounds=2, series_terms=5, mode="code_local_batch"),
         2 * 3 + 4 + 1,
-        1 + 1 + 1,
+        1 + 1 + 2,
         1,
         2 + 1,
     ),
     "lfednest": (  # T k; u (M - 1 factors and the cross product); 2 u
         "lfednest",
         LFedNest(**NEST, lower_rounds=2, series_terms=5),
-        2 * 3 + 2 * 5,
-        2 * 2,
+        2 * 3 + 3 * 5,
+        3 * 2,
         1,
         2 + 1,
     ),
-    "lfednest local": ("lfednest", LFedNest(**NEST, lower_rounds=2, series_terms=5), 2 * 3 + 2 * 5, 2 * 2, 1, 1),
-    "aggitd": ("aggitd", ITD, 4 * 3 + 3 + 1, 4 + 1 + 1, 1, 1),
+    "lfednest local": ("lfednest", LFedNest(**NEST, lower_rounds=2, series_terms=5), 2 * 3 + 3 * 5, 3 * 2, 1, 1),
+    "aggitd": ("aggitd", ITD, 4 * 3 + 3 + 1, 4 + 1 + 2, 1, 1),
     "fedbio": ("fedbio", FedBio(local_steps=3), 9, 6, 1, 1),
     "fedbioacc": ("fedbioacc", FedBioAcc(local_steps=3), 9, 6, 1, 1),
     "fedbio_local": ("fedbio_local", FedBioLocal(local_steps=3, series_terms=5), 3 * 6, 3, 1, 1),
