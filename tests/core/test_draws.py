@@ -168,13 +168,22 @@ def test_sustain_under_memory_remembers_the_new_point(toy, start):
     old_w, old_x = start + 0.1, X.flip(0)
     state.memory["previous_w"].copy_(old_w)
     state.memory["previous_x"].copy_(old_x)
-    state.memory["momentum_w"].copy_(torch.ones_like(start))
+    state.memory["momentum_w"].fill_(1.0)
+    state.memory["momentum_x"].fill_(0.5)
     G, active = state.memory["G"].clone(), turn.active()
     behind, ahead = G.clone(), G.clone()
     behind[active], ahead[active] = (toy.gradients(w)[1:][active] for w in (old_w, start))
     step = ALGORITHMS["sustain"].step(state, turn)
     expected = X @ ahead + 0.75 * (torch.ones_like(start) - old_x @ behind)
     torch.testing.assert_close(step.directions["w"], expected)
+
+    def inverse_product(w, x):
+        factor, c, g_0 = turn.active(1), torch.zeros_like(x), toy.gradients(w)[0]
+        c[factor] = x[factor] / max(float(x[factor].sum()), hyper.active_weight_floor)
+        return 0.03 * (2 * g_0 - 0.03 * toy.hessian(w, c) @ g_0)
+
+    expected = -ahead @ inverse_product(start, X) + 0.75 * (0.5 + behind @ inverse_product(old_w, old_x))
+    torch.testing.assert_close(step.directions["x"], expected)
     torch.testing.assert_close(state.memory["G"], ahead)
 
 
@@ -203,3 +212,23 @@ def test_the_initial_dual_is_projected(toy):
     turn = make_turn(PrimalDual(dual_init="gradient", dual_radius=0.1), toy)
     lam, g_0 = ALGORITHMS["primal_dual"].init(turn).variables["lambda"], toy.gradients(toy.initial(0))[0]
     torch.testing.assert_close(lam, -0.1 * g_0 / g_0.norm())
+
+
+@pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
+def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own(toy, start, estimator):
+    """By the minibatches' own noise, e of B and E of B': g_w = g_0 + e_0 + sum_i c_i ((H_i + E_i) lambda + Gamma (g_i +
+    e_i)), g_lambda = sum_i c_i (g_i + e_i)."""
+    noisy = dataclasses.replace(toy, noise=0.5)
+    hyper = PrimalDual(gamma=2.0, dual_damping=0.0, estimator=estimator)
+    turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
+    state = ALGORITHMS["primal_dual"].init(turn)
+    state.variables.update({"w": start, "lambda": lam, "x": X})
+    active, c = turn.active(), torch.zeros_like(X)
+    scale = {"paper": 5 / 2, "normalised": 1 / max(float(X[active].sum()), 0.3), "memory": 1.0}  # nobody is remembered
+    c[active] = scale[estimator] * X[active]
+    (_, e, _), (_, _, E) = (turn.batch(purpose, active, 1) for purpose in ("gradient", "product"))
+    sum_g = c[active] @ (toy.gradients(start)[1:][active] + e)
+    sum_h = toy.hessian(start, c) @ lam + torch.einsum("i,ikl,l->k", c[active], E, lam)
+    directions = ALGORITHMS["primal_dual"].step(state, turn).directions
+    torch.testing.assert_close(directions["w"], toy.gradients(start)[0] + turn.validation()[1][0] + sum_h + 2.0 * sum_g)
+    torch.testing.assert_close(directions["lambda"], -sum_g)
