@@ -23,6 +23,7 @@ import numpy as np
 
 from pipeline.data.cleaning import cleaning
 from pipeline.data.longtail import longtail
+from pipeline.data.per_label import balanced, powerlaw
 from pipeline.data.shares import Draw, Share, at_most, clean_share
 from pipeline.errors import not_allowed
 from pipeline.params.partitions import Dirichlet, Duplicates, Iid, LabelNoise, Lead, Mixed, Quantity, Shards
@@ -300,4 +301,6 @@ SCHEMES: dict[str, Callable[[np.ndarray, np.ndarray, int, Any, Draw], list[Share
     "mixed": mixed,
     "cleaning": cleaning,
     "longtail": longtail,
+    "balanced": balanced,
+    "powerlaw": powerlaw,
 }

@@ -128,3 +128,26 @@ class Longtail(Section):
         " auto = 0.1 on digits, 0.01 elsewhere",
     )
     shards_per_client: int = param(0, "0 = random parts; else sorted by label and so many shards each", ge=0)
+
+
+@dataclass(frozen=True)
+class Balanced(Section):
+    """Equal parts with the same number of every label, as far as the counts allow; a remainder makes one more."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="C")
+
+
+@dataclass(frozen=True)
+class Powerlaw(Section):
+    """Few labels per client and heavy-tailed sizes: the split of MNIST in the federated averaging literature."""
+
+    clients: int = param(10, "number of clients; 1000 in the literature", ge=1, symbol="N")
+    labels_per_client: int = param(2, "client i holds the labels i, i + 1, ... of so many, modulo all labels", ge=1)
+    sigma: float = param(
+        2.0,
+        "the samples of a label beyond min_per_label go in proportion to exp(sigma z), z standard normal; larger"
+        " = fewer clients hold most; 0 = equal shares",
+        ge=0,
+        le=10,
+    )
+    min_per_label: int = param(5, "no client holds fewer samples of a label of its own", ge=1)

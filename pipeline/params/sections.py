@@ -50,6 +50,8 @@ class Partition(Section):
         "mixed",
         "cleaning",
         "longtail",
+        "balanced",
+        "powerlaw",
     ] = param("lead", "how training samples are dealt to clients; the section of that name holds its settings")
     validation_per_label: NonNegativeInt | Auto = param(
         "auto",
@@ -75,6 +77,8 @@ class Partition(Section):
     mixed: partitions.Mixed = section(partitions.Mixed, "label groups and bad clients of every kind")
     cleaning: partitions.Cleaning = section(partitions.Cleaning, "wrong labels everywhere, clean validation parts")
     longtail: partitions.Longtail = section(partitions.Longtail, "imbalanced classes in equal parts")
+    balanced: partitions.Balanced = section(partitions.Balanced, "everybody the same number of every label")
+    powerlaw: partitions.Powerlaw = section(partitions.Powerlaw, "few labels per client, sizes from a power law")
 
 
 @dataclass(frozen=True)

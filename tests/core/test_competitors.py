@@ -33,12 +33,12 @@ def start(toy):
     return torch.randn(toy.dimension, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def outer_iteration(name, turn, w, x, t=1):
-    """From (w, x): the model after its K steps, and the direction of x."""
+def outer_iteration(name, turn, w, x, t=1, schedule=1.0):
+    """From (w, x): the model after its K steps, and the direction of x. schedule: what multiplies the step sizes."""
     algorithm = ALGORITHMS[name]
     state = algorithm.init(turn)
     state.variables.update({"w": w.clone(), "x": x.clone()})
-    sizes = algorithm.step_sizes(turn.hyper)
+    sizes = {variable: schedule * size for variable, size in algorithm.step_sizes(turn.hyper).items()}
     for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
         step = algorithm.step(state, replace(turn, round=t, inner=k, step_sizes=sizes))
         if "w" in step.directions:
@@ -84,6 +84,16 @@ def test_one_step_is_the_inner_product_of_gradients(toy, start, mode):
     w, g_x = outer_iteration("rfho", turn, start, X)
     torch.testing.assert_close(w, start - 0.03 * X @ toy.gradients(start)[1:])
     torch.testing.assert_close(g_x, -0.03 * toy.gradients(start)[1:] @ toy.gradients(w)[0])
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward", "realtime"])
+def test_the_steps_in_force_are_differentiated(toy, start, mode):
+    """Half of the schedule is half of eta_w: the realised steps, and the factor eta_w of the hypergradient."""
+    hyper = Rfho(**STEPS, inner_steps=3, mode=mode)
+    w, g_x = outer_iteration("rfho", make_turn(hyper, toy), start, X, schedule=0.5)
+    halved = outer_iteration("rfho", make_turn(replace(hyper, eta_w=0.015), toy), start, X)
+    torch.testing.assert_close(w, halved[0])
+    torch.testing.assert_close(g_x, halved[1])
 
 
 def test_realtime_starts_as_forward_and_then_carries_its_derivative_over(toy):

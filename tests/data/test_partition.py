@@ -50,7 +50,7 @@ def test_weights_sum_to_one(scheme):
     assert weights.dtype == np.float64
 
 
-@pytest.mark.parametrize("scheme", ["lead", "iid", "shards", "quantity", "duplicates", "label_noise"])
+@pytest.mark.parametrize("scheme", ["lead", "iid", "shards", "quantity", "duplicates", "label_noise", "balanced"])
 def test_sorted_rows_bias_nothing(scheme):
     """A data set sorted by label is dealt like a shuffled one: every client gets as much, as mixed."""
     mixed, ordered = make(scheme), make(scheme, labels=np.sort(LABELS))

@@ -73,7 +73,7 @@ def test_labels_outside_every_group_stay_with_the_server_and_the_noise():
 # -------------------------------------------------------------------------------- other schemes
 
 
-@pytest.mark.parametrize("scheme", ["iid", "shards", "quantity", "label_noise"])
+@pytest.mark.parametrize("scheme", ["iid", "shards", "quantity", "label_noise", "balanced", "powerlaw"])
 def test_disjoint_schemes_deal_everything_once(scheme):
     p = make(scheme)
     assert len(np.unique(p.indices)) == len(p.indices) == 940

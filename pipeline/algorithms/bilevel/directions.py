@@ -6,10 +6,10 @@ At a client's point z = (X, Y, V), with v the adjoint variable (the running solu
     dv = D2yy g_i(X, Y; B_v) V - grad_y f_i(X, Y; B_v')        gradient of 1/2 v' D2yy g_i v - v' grad_y f_i
     dx = grad_x f_i(X, Y; B_x') - D2xy g_i(X, Y; B_x) V        the hypergradient when y = y*(x), v = v*(x)
 
-SimFBO, equation (2) and lines 8-10 of its listing; FedBiO, lines 3-5 of Algorithm 1. All three are linear in client i's
-functions, so their p-weighted means are those of F and G: the hypergradient itself is not (it has an inverse). Both
-papers want the five minibatches independent; `shared_batch` draws one of g-data and one of f-data for all three, and
-then one double backward pass yields both products.
+SimFBO, equations (2) and (3); FedBiO, Algorithm 1; lines 8-10 and 3-5 of the specifications' listings. All three are
+linear in client i's functions, so their p-weighted means are those of F and G: the hypergradient itself is not (it has
+an inverse). Both papers want the five minibatches independent; `shared_batch` draws one of g-data and one of f-data for
+all three, and then one double backward pass yields both products.
 """
 
 from __future__ import annotations

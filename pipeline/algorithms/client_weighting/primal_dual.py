@@ -1,6 +1,7 @@
 """Primal-dual client weighting, the lead method.
 
-Source: "Efficient Weighting and Optimization in Federated Learning: A Primal-Dual Approach", Algorithm 1.
+Source: "Efficient Weighting and Optimization in Federated Learning: A Primal-Dual Approach", Algorithms 1 (the
+clients) and 2 (the server); lead specification, section 2.
 
     L_x(w, lambda) = f_0(w) + lambda^T sum_i x_i grad f_i(w) + Gamma sum_i x_i f_i(w)
 
@@ -44,7 +45,8 @@ inverse penalty on the lower level's residual, and rho -> 0 gives back the const
 lambda^T grad f_i against the hypergradient, O(Gamma rho): the derivative of the damped value also holds
 Gamma (f_i(w_rho) - f_i(w*)), which needs the undamped w*.
 
-Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu, D_lambda >= max_x ||lambda*(x)||.
+Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (in the version with appendix: more than
+(D_lambda L2 + L1)/mu), D_lambda >= max_x ||lambda*(x)||.
 Networks are not convex: Gamma and the ball are then what keeps (w, lambda) stable. The defaults come from some
 twenty trials on digits and MNIST, judged by accuracy and weights of the whole run.
 """

@@ -146,6 +146,22 @@ def test_relabelling_clients_changes_no_average(variant):
 
 
 @every_variant
+def test_clients_that_do_not_move_move_no_average(variant):
+    """Whoever is active: the weights (N/n) p_i of two of five clients do not sum to 1 where p differs."""
+    name, hyper, problem = made(variant, noise=0.3)
+    steps = [f.name for f in dataclasses.fields(hyper) if f.name[:-1] in ("eta_", "gamma_") and f.name != "eta_h"]
+    hyper = dataclasses.replace(hyper, **dict.fromkeys(steps, 1e-290))
+    turn, start = make_turn(hyper, problem, 0.4), {"x": [0.3, -0.2, 0.5]}
+    if variant not in LOCAL:
+        start["y"] = [1.0, 0.0, -1.0, 0.5]
+    start = {u: torch.tensor(value, dtype=torch.float64) for u, value in start.items()}
+    state = run(name, turn, 3, start=start)
+    for variable, value in start.items():
+        close(state.variables[variable], value)
+    assert abs(float(turn.weights(turn.active()).sum()) - 1) > 0.01
+
+
+@every_variant
 def test_the_upper_variable_stays_on_its_set(variant):
     """The server projects after its step; without the set every method leaves it."""
     name, hyper, problem = made(variant, noise=0.3)

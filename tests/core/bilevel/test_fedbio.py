@@ -177,9 +177,11 @@ def test_without_noise_one_client_follows_scaled_fedbio(problem, c, period):
     close(z(run("fedbioacc", make_turn(hyper, one), 6 // period)), expected)
 
 
+@pytest.mark.parametrize("bound", [None, -0.05])
 @pytest.mark.parametrize("average", [False, True])
-def test_momenta_are_the_mean_gradients(problem, average):
-    """P10, without noise, any I and c, different p: after a round all clients stand at the averages."""
+def test_momenta_are_the_mean_gradients(problem, average, bound):
+    """P10, without noise, any I and c, different p: after a round all clients stand at the averages, x on its set."""
+    problem = dataclasses.replace(problem, upper_bound=bound)
     hyper = FedBioAcc(**STEPS, storm_x=0.7, storm_y=0.7, storm_v=0.7, local_steps=3, average_initial_momentum=average)
     turn, everybody = make_turn(hyper, problem), torch.arange(4)
 
@@ -205,6 +207,23 @@ def test_control_variates_hold_the_solution_for_every_period(problem):
     assert moved(0.0, True) < 1e-10
     assert moved(0.1, True) > 1e-4
     assert moved(0.0, False) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["fedbioacc", "fedbioacc_local"])
+def test_momenta_that_no_client_changes_stay_whoever_is_active(name):
+    """Points that do not move and c = 0 leave every client's momentum as the server sent it; so the average is that,
+    although the weights (N/n) p_i of the active clients do not sum to 1."""
+    problem, still = random(clients=5, local_lower=name != "fedbioacc"), {"eta_x": 1e-290, "eta_y": 1e-290}
+    hyper = FedBioAcc(**still, eta_v=1e-290, storm_x=0, storm_y=0, storm_v=0)
+    if problem.local_lower:
+        hyper = FedBioAccLocal(**still, series_terms=3, storm_x=0, storm_y=0)
+    turn, seen = make_turn(hyper, problem, 0.4), []
+    averaged = ("nu", "omega", "q") if name == "fedbioacc" else ("nu",)
+    run(name, turn, 5, each=lambda state: seen.append(torch.cat([state.memory[m] for m in averaged])))
+    close(torch.stack(seen[1:]), seen[0].expand(4, -1))
+    sums = [float(turn.weights(dataclasses.replace(turn, round=t).active()).sum()) for t in range(2, 6)]
+    assert max(abs(total - 1) for total in sums) > 0.05
+    assert seen[0].norm() > 0.1
 
 
 def test_one_draw_at_two_points_and_five_independent_ones(monkeypatch):
@@ -378,6 +397,22 @@ def test_one_client_and_one_iteration_is_mrbo():
     close(state.variables["x"], x[0])
     close(state.memory["Y"], y)
     close(state.memory["nu"], nu[0])
+
+
+@pytest.mark.parametrize("bound", [None, -0.05])
+def test_the_local_method_s_averaged_momentum_is_the_mean_hypergradient(bound):
+    """P10 for x, without noise, any I and c, different p: nu = sum_m p_m Phi_m(x, y^m) after a round, x on its set."""
+    problem = random(local_lower=True, upper_bound=bound)
+    hyper = FedBioAccLocal(eta_x=0.1, eta_y=0.3, eta_h=0.4, series_terms=3, local_steps=2, storm_x=0.7, storm_y=0.4)
+    highest = []
+
+    def check(state):
+        x, Y = state.variables["x"], state.memory["Y"]
+        close(state.memory["nu"], sum(problem.p[m] * local_series(problem, m, x, Y[m], 3, 0.4) for m in range(4)))
+        highest.append(float(x.max()))
+
+    run("fedbioacc_local", make_turn(hyper, problem), 4, each=check)
+    assert (max(highest) == bound) if bound else (max(highest) > 0)
 
 
 @pytest.mark.parametrize("name", ["fedbio_local", "fedbioacc_local"])

@@ -11,6 +11,7 @@ from pipeline.algorithms.consensus.turn import LocalTurn
 from pipeline.oracles import FusedLocal, LoopLocal
 from tests.core.consensus.quadratics import (
     Closed,
+    Quadratics,
     bernoulli,
     close,
     options,
@@ -98,6 +99,20 @@ def test_decay_is_constant_within_a_round_and_starts_after_the_first(exact, vari
     close(theta(second), theta(expected))
 
 
+@every_method
+def test_every_local_step_draws_minibatches_of_its_own(noisy, variant, monkeypatch):
+    """K of them in each round (section 2: "next minibatch"); the two gradients of a sharp step share theirs."""
+    streams, original = [], Quadratics.draw
+
+    def recorded(self, stream, clients, size):
+        streams.append(stream)
+        return original(self, stream, clients, size)
+
+    monkeypatch.setattr(Quadratics, "draw", recorded)
+    run(method(variant), noisy, 3, sets_for(variant), **settings(variant))
+    assert len(streams) == len(set(streams)) == 3 * STEPS["local_steps"]
+
+
 # ------------------------------------------------------------------------------------------------- 24: what it costs
 
 # Specification, table 3.13. Per active client in multiples of d: down, up, gradients per local step; then what server
@@ -179,6 +194,15 @@ def test_residuals_by_hand(noisy, variant):
     expected = float((after - models).norm(dim=1).mean())
     assert float(found["primal_residual"]) == pytest.approx(expected, rel=1e-10)
     assert expected > 1e-3
+
+
+def test_the_measures_remember_the_model_although_it_moves_in_place(exact):
+    """As under the training loop's optimizers: ||theta' - theta|| of a move by (3, 4, 0, 0, 0), times 0.1."""
+    turn = turn_for(exact, options("fedavg", **STEPS))
+    state = ALGORITHMS["fedavg"].init(turn)
+    step = ALGORITHMS["fedavg"].step(state, turn)
+    state.variables["w"].add_(torch.tensor([3.0, 4.0, 0.0, 0.0, 0.0]))
+    assert float(step.report(state.variables)["dual_residual"]) == pytest.approx(0.5, rel=1e-12)
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if "rho" in VARIANTS[v] and v != "fedprox"])

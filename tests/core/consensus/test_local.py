@@ -84,6 +84,24 @@ def test_epochs_take_every_sample_once_and_nobody_more_steps_than_its_own():
     assert trained.gradients == 20
 
 
+def test_every_pass_has_its_own_order_and_every_minibatch_its_own_stream(monkeypatch):
+    """Streams serve what a minibatch draws besides its samples, such as augmentation."""
+    problem, federation = epochs([40, 30], 8)
+    streams, positions, original = [], [], Quadratics.take
+
+    def recorded(self, stream, clients, order, present=None):
+        streams.append(stream)
+        positions.append(order[0])
+        return original(self, stream, clients, order, present)
+
+    monkeypatch.setattr(Quadratics, "take", recorded)
+    run("fedavg", problem, 2, federation=federation, eta=0.1, local_epochs=2)
+    passes = torch.cat(positions).view(4, 40)  # two rounds of two passes, the larger client's five minibatches each
+    assert len(streams) == len(set(streams)) == 20
+    assert torch.equal(passes.sort(1).values, torch.arange(40).expand(4, -1))
+    assert len(passes.unique(dim=0)) == 4
+
+
 def test_a_short_last_batch_is_a_mean_over_what_is_there():
     """3 samples in batches of 2: the sum of batch means is (a + b)/2 + c for some order; 2 samples in one batch."""
     problem, federation = epochs([3, 2], 2)

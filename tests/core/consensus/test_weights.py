@@ -1,5 +1,6 @@
 """Learned client weights with many local steps: where the rule rests, in closed form (float64)."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
@@ -93,3 +94,61 @@ def test_the_references_have_fixed_weights(problem):
         assert set(step.directions) == {"w"}
         assert set(ALGORITHMS["fedavg"].step_sizes(hyper)) == {"w"}
         assert step.cost.hvps == 0
+
+
+@pytest.mark.parametrize("active", [[0, 2, 3], [1]])
+def test_one_round_term_by_term(problem, active):
+    """Round 2 of four local steps, clients absent, damping, a decayed rate and a server's step of 1/2: the three
+    directions and the cost as the module's docstring has them. With x_2 below the floor weights sum to less than 1."""
+    rates = {"eta_w": 0.2, "eta_lambda": 0.3, "eta_x": 0.1}
+    learned = LearnedWeights("learned", **rates, dual_damping=0.4, active_weight_floor=0.3)
+    hyper = options("fedavg", eta=0.2, eta_decay=0.5, local_steps=4, eta_g=0.5, weights=learned)
+    turn = dataclasses.replace(turn_for(problem, hyper, lambda t: active, ByHand), round=2)
+    state = ALGORITHMS["fedavg"].init(turn)
+    w, lam = torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.3, -0.2]], dtype=torch.float64)
+    x = torch.tensor([0.3, 0.1, 0.2, 0.4], dtype=torch.float64)
+    state.variables.update({"w": w, "lambda": lam, "x": x})
+
+    c = x[active] / max(float(x[active].sum()), 0.3)
+    A, b = problem.A[active], problem.b[active]
+    models = w.expand(len(active), -1)
+    for _ in range(4):
+        models = models - 0.1 * (torch.einsum("ikl,il->ik", A, models) - b)
+    step = ALGORITHMS["fedavg"].step(state, turn)
+    G = (w - models) / (0.1 * 4)
+    inner = torch.zeros(4, dtype=torch.float64)
+    inner[active] = 4 / len(active) * (torch.einsum("ikl,l->ik", A, w) - b) @ lam
+    own = w - problem.target + torch.einsum("i,ikl,l->k", c, A, lam)
+    close(0.5 * step.directions["w"], 0.5 * c @ (w - models) + 0.2 * own)  # eta_g is the clients' part alone
+    close(step.directions["lambda"], 0.4 * lam - c @ G)
+    close(step.directions["x"], inner)
+    n, d = len(active), 3
+    assert dataclasses.astuple(step.cost) == (1, n * (2 * d + 1), n * 2 * d, 4 * n, n)
+    report = step.report({"w": w})
+    assert (int(report["server_state_bytes"]), int(report["client_state_bytes"])) == (8 * 2 * d, 0)  # w and lambda
+
+
+def test_dual_and_weights_stay_on_their_sets(problem):
+    seen = []
+    weights = LearnedWeights("learned", 0.2, 0.5, 5.0, dual_radius=0.05, dual_damping=0.0)
+    more = {"eta": 0.3, "local_steps": 4, "weights": weights}
+    run("fedavg", problem, 20, oracle=ByHand, each=lambda state: seen.append(dict(state.variables)), **more)
+    norms = torch.stack([variables["lambda"].norm() for variables in seen])
+    X = torch.stack([variables["x"] for variables in seen])
+    assert 0.05 - 1e-12 < norms.max() <= 0.05 + 1e-12
+    close(X.sum(1), torch.ones(20, dtype=torch.float64))
+    assert (X >= 0).all()
+    assert (X[-1] == 0).any()
+
+
+def test_the_product_has_a_minibatch_of_its_own(problem, monkeypatch):
+    """Neither a local step's nor another round's."""
+    streams, original = [], WeightedQuadratics.draw
+
+    def recorded(self, stream, clients, size):
+        streams.append(stream)
+        return original(self, stream, clients, size)
+
+    monkeypatch.setattr(WeightedQuadratics, "draw", recorded)
+    run("fedavg", problem, 3, oracle=ByHand, **settings(4))
+    assert len(streams) == len(set(streams)) == 3 * (4 + 1)

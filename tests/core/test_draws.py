@@ -1,0 +1,234 @@
+"""What client weighting draws when, on the toy: independent minibatches and client sets, and those used twice; what an
+absent client's remembered answers stand in for. Float64."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+import torch
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.oracles import FusedOracle
+from pipeline.params import (
+    Afl,
+    Average,
+    ExactGradient,
+    FedNest,
+    OracleWeights,
+    PrimalDual,
+    Rfho,
+    Sustain,
+    ValidationOnly,
+)
+from pipeline.problems.toy import Toy
+from tests.core.helpers import make_turn, run
+
+# Per outer iteration: minibatches of each client, how often each is looked at, the server's minibatches, and client
+# sets. Lead specification, sections 2 (items 4 and 6) and 3: B and B' are independent, active sets are drawn per inner
+# step; RFHO's way back re-uses those of the forward steps; "a fresh active set and batch for every factor"; SUSTAIN
+# evaluates one sample at two points.
+DRAWS = {
+    "primal_dual": (PrimalDual(inner_steps=2), 4, 1, 2, 2),
+    "rfho reverse": (Rfho(inner_steps=3), 3, 2, 1, 3),
+    "rfho forward": (Rfho(inner_steps=3, mode="forward"), 3, 1, 1, 3),
+    "rfho realtime": (Rfho(inner_steps=2, mode="realtime"), 2, 1, 1, 2),
+    "fednest": (FedNest(inner_steps=2), 2 + 2 + 1, 1, 1, 5),
+    "sustain": (Sustain(series_products=2), 2 + 1, 2, 1, 3),
+    "exact_gradient": (ExactGradient(inner_steps=2), 2 + 1 + 1, 1, 1, 4),
+    "afl": (Afl(), 1, 2, 0, 1),
+    "average": (Average(), 1, 1, 0, 1),
+    "oracle_weights": (OracleWeights(), 1, 1, 0, 1),
+    "validation_only": (ValidationOnly(), 0, 1, 1, 0),
+}
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return Toy.generate(clients=5, seed=0)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """(who, stream, clients) of every minibatch that is asked for."""
+    seen = []
+
+    def clients_draw(self, stream, clients, size):
+        seen.append(("clients", stream, tuple(clients.tolist())))
+        return self.problem.draw(stream, clients, size)
+
+    def server_draw(self, stream, original=Toy.draw_validation):
+        seen.append(("server", stream, ()))
+        return original(self, stream)
+
+    monkeypatch.setattr(FusedOracle, "draw", clients_draw)
+    monkeypatch.setattr(Toy, "draw_validation", server_draw)
+    return seen
+
+
+def rounds_of(variant, toy, drawn, rounds):
+    """What each round has drawn, two of the five clients being active."""
+    found = []
+
+    def keep(state):
+        found.append(drawn.copy())
+        drawn.clear()
+
+    hyper = dataclasses.replace(DRAWS[variant][0], estimator="paper")
+    run(variant.split()[0], make_turn(hyper, toy, 0.4, sampling="fixed"), rounds, each=keep)
+    return found
+
+
+@pytest.mark.parametrize("variant", DRAWS)
+def test_minibatches_are_as_many_and_as_independent_as_the_specification_says(toy, drawn, variant):
+    """Rounds 2 and 3 (SUSTAIN's first has one point)."""
+    _, clients, times, server, _ = DRAWS[variant]
+    found = [entry for each in rounds_of(variant, toy, drawn, 3)[1:] for entry in each]
+    streams = Counter((who, stream) for who, stream, _ in found)
+    assert len({stream for _, stream, _ in found}) == len(streams)
+    assert Counter(who for who, _ in streams) == Counter({"clients": 2 * clients, "server": 2 * server})
+    assert {count for (who, _), count in streams.items() if who == "clients"} <= {times}
+    assert {count for (who, _), count in streams.items() if who == "server"} <= {2 if variant == "sustain" else 1}
+
+
+@pytest.mark.parametrize("variant", DRAWS)
+def test_exchanges_have_client_sets_of_their_own(toy, drawn, variant):
+    """Draw number j of a round is made for the same clients as number k in all of twenty rounds only if both belong to
+    one set."""
+    found = [[e for e in each if e[0] == "clients"] for each in rounds_of(variant, toy, drawn, 21)[1:]]
+    columns = {tuple(each[j][2] for each in found) for j in range(len(found[0]))}
+    assert len(columns) == DRAWS[variant][-1]
+
+
+# ------------------------------------------------------------------------------------------------------------ memory
+
+
+@pytest.fixture(scope="module")
+def start(toy):
+    return torch.randn(toy.dimension, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+X = torch.tensor([0.4, 0.1, 0.15, 0.05, 0.3], dtype=torch.float64)
+
+
+def remembering(name, hyper, toy, start, **more):
+    """A state in which everybody's last gradient is that at 1, and the turn it stands before."""
+    turn = make_turn(dataclasses.replace(hyper, estimator="memory"), toy, 0.4, sampling="fixed", round=2, **more)
+    state = ALGORITHMS[name].init(turn)
+    state.variables.update({"w": start.clone(), "x": X.clone()})
+    state.memory["G"].copy_(toy.gradients(torch.ones_like(start))[1:])
+    return state, turn
+
+
+def test_fednest_under_memory_by_hand(toy, start):
+    """Products have nothing worth keeping: the series takes normalised coefficients over its factor's own clients. The
+    inner products of absent clients come from the remembered gradients, those of active ones are fresh."""
+    hyper = FedNest(eta_h=0.03, inner_steps=1, series_products=2, active_weight_floor=0.3)
+    state, turn = remembering("fednest", hyper, toy, start, inner=2)
+    old, new = state.memory["G"].clone(), toy.gradients(start)
+    term = total = new[0]
+    for q in (1, 2):
+        active, c = turn.active(q), torch.zeros_like(X)
+        c[active] = X[active] / max(float(X[active].sum()), 0.3)
+        term = term - 0.03 * toy.hessian(start, c) @ term
+        total = total + term
+    answers = old.clone()
+    answers[turn.active()] = new[1:][turn.active()]
+    step = ALGORITHMS["fednest"].step(state, turn)
+    torch.testing.assert_close(step.directions["x"], -answers @ (0.03 * total))
+    assert torch.equal(state.memory["G"], old)  # what is sent back is a number, no gradient
+
+
+def test_rfho_reverse_under_memory_by_hand(toy, start):
+    """K = 2: on the way back active clients of a step answer with their gradient at that step's point, absent ones with
+    their newest; the product of step 2 takes normalised coefficients."""
+    hyper, sizes = Rfho(inner_steps=2, active_weight_floor=0.3), {"w": 0.03}
+    state, turn = remembering("rfho", hyper, toy, start, step_sizes=sizes)
+    G, points, w = state.memory["G"].clone(), [], start
+    for k in (1, 2):
+        points.append(w)
+        active = turn.at(k).active()
+        G[active] = toy.gradients(w)[1:][active]
+        direction = ALGORITHMS["rfho"].step(state, turn.at(k)).directions["w"]
+        torch.testing.assert_close(direction, X @ G)
+        w = state.variables["w"] = w - 0.03 * direction
+    a, g_x = toy.gradients(w)[0], torch.zeros_like(X)
+    for k in (2, 1):
+        active, c, answers = turn.at(k).active(), torch.zeros_like(X), G.clone()
+        answers[active] = toy.gradients(points[k - 1])[1:][active]
+        g_x = g_x - 0.03 * answers @ a
+        c[active] = X[active] / max(float(X[active].sum()), 0.3)
+        a = a - 0.03 * toy.hessian(points[k - 1], c) @ a
+    torch.testing.assert_close(ALGORITHMS["rfho"].step(state, turn.at(3)).directions["x"], g_x)
+
+
+def test_sustain_under_memory_remembers_the_new_point(toy, start):
+    """Active clients answer at both points, absent ones with one remembered gradient; sums have their point's x."""
+    hyper = Sustain(eta_h=0.03, series_products=1, storm_weight=0.25)
+    state, turn = remembering("sustain", hyper, toy, start)
+    old_w, old_x = start + 0.1, X.flip(0)
+    state.memory["previous_w"].copy_(old_w)
+    state.memory["previous_x"].copy_(old_x)
+    state.memory["momentum_w"].fill_(1.0)
+    state.memory["momentum_x"].fill_(0.5)
+    G, active = state.memory["G"].clone(), turn.active()
+    behind, ahead = G.clone(), G.clone()
+    behind[active], ahead[active] = (toy.gradients(w)[1:][active] for w in (old_w, start))
+    step = ALGORITHMS["sustain"].step(state, turn)
+    expected = X @ ahead + 0.75 * (torch.ones_like(start) - old_x @ behind)
+    torch.testing.assert_close(step.directions["w"], expected)
+
+    def inverse_product(w, x):
+        factor, c, g_0 = turn.active(1), torch.zeros_like(x), toy.gradients(w)[0]
+        c[factor] = x[factor] / max(float(x[factor].sum()), hyper.active_weight_floor)
+        return 0.03 * (2 * g_0 - 0.03 * toy.hessian(w, c) @ g_0)
+
+    expected = -ahead @ inverse_product(start, X) + 0.75 * (0.5 + behind @ inverse_product(old_w, old_x))
+    torch.testing.assert_close(step.directions["x"], expected)
+    torch.testing.assert_close(state.memory["G"], ahead)
+
+
+def test_agnostic_learning_under_memory_by_hand(toy, start):
+    """x ascends the last loss that each client has reported."""
+    state, turn = remembering("afl", Afl(), toy, start)
+    last = torch.arange(5.0, dtype=torch.float64)
+    state.memory["losses"].copy_(last)
+    active = turn.active()
+    step = ALGORITHMS["afl"].step(state, turn)
+    last[active] = toy.losses(start, (active,))
+    torch.testing.assert_close(step.directions["x"], -last)
+    torch.testing.assert_close(state.memory["losses"], last)
+    assert len(active) == 2
+
+
+def test_the_lead_method_remembers_two_vectors_per_client(toy):
+    """N d floats fit and 2 N d do not: then it is `normalised`, and average still remembers its one."""
+    room = 1.5 * 5 * toy.dimension * 8 / 2**20
+    for name, hyper, remembers in (("primal_dual", PrimalDual(), False), ("average", Average(), True)):
+        turn = make_turn(dataclasses.replace(hyper, memory_limit_mb=room), toy, 0.5)
+        assert ("G" in ALGORITHMS[name].init(turn).memory) == remembers
+
+
+def test_the_initial_dual_is_projected(toy):
+    turn = make_turn(PrimalDual(dual_init="gradient", dual_radius=0.1), toy)
+    lam, g_0 = ALGORITHMS["primal_dual"].init(turn).variables["lambda"], toy.gradients(toy.initial(0))[0]
+    torch.testing.assert_close(lam, -0.1 * g_0 / g_0.norm())
+
+
+@pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
+def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own(toy, start, estimator):
+    """By the minibatches' own noise, e of B and E of B': g_w = g_0 + e_0 + sum_i c_i ((H_i + E_i) lambda + Gamma (g_i +
+    e_i)), g_lambda = sum_i c_i (g_i + e_i)."""
+    noisy = dataclasses.replace(toy, noise=0.5)
+    hyper = PrimalDual(gamma=2.0, dual_damping=0.0, estimator=estimator)
+    turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
+    state = ALGORITHMS["primal_dual"].init(turn)
+    state.variables.update({"w": start, "lambda": lam, "x": X})
+    active, c = turn.active(), torch.zeros_like(X)
+    scale = {"paper": 5 / 2, "normalised": 1 / max(float(X[active].sum()), 0.3), "memory": 1.0}  # nobody is remembered
+    c[active] = scale[estimator] * X[active]
+    (_, e, _), (_, _, E) = (turn.batch(purpose, active, 1) for purpose in ("gradient", "product"))
+    sum_g = c[active] @ (toy.gradients(start)[1:][active] + e)
+    sum_h = toy.hessian(start, c) @ lam + torch.einsum("i,ikl,l->k", c[active], E, lam)
+    directions = ALGORITHMS["primal_dual"].step(state, turn).directions
+    torch.testing.assert_close(directions["w"], toy.gradients(start)[0] + turn.validation()[1][0] + sum_h + 2.0 * sum_g)
+    torch.testing.assert_close(directions["lambda"], -sum_g)
