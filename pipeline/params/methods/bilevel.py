@@ -187,7 +187,7 @@ class FedBioAcc(Momentum):
 class FedBioLocal(BilevelOptions):
     """FedBiO with local lower levels (``pipeline.algorithms.bilevel.fedbio_local``)."""
 
-    eta_x: float = param(0.05, "step size of the upper variable", gt=0, symbol="eta")
+    eta_x: float = param(0.01, "step size of the upper variable", gt=0, symbol="eta")
     eta_y: float = param(0.1, "step size of the clients' lower variables", gt=0, symbol="gamma")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="tau")
     series_terms: int = param(6, "terms of the Neumann series, one product fewer", ge=1, symbol="Q + 1")
@@ -198,7 +198,7 @@ class FedBioLocal(BilevelOptions):
 class FedBioAccLocal(Momentum):
     """The same with recursive momentum (``pipeline.algorithms.bilevel.fedbio_local``)."""
 
-    eta_x: float = param(0.1, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
+    eta_x: float = param(0.02, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
     eta_y: float = param(0.2, "step size of the clients' lower variables, times alpha_t", gt=0, symbol="gamma")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="tau")
     series_terms: int = param(6, "terms of the Neumann series, one product fewer", ge=1, symbol="Q + 1")
