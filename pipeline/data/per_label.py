@@ -51,7 +51,7 @@ def powerlaw(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Po
                 f" label {label}",
                 "lower it, or partition.powerlaw.clients",
             )
-        sizes = least + _in_proportion(spare, weight[owners, place])
+        sizes = least + in_proportion(spare, weight[owners, place])
         for client, part in zip(owners, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
             hands[client].append(part)
     return [clean_share(indices[hand], labels[hand]) for hand in map(np.concatenate, hands)]
@@ -62,7 +62,7 @@ def _shuffled(labels: np.ndarray, classes: int, draw: Draw, purpose: str) -> lis
     return [draw(purpose, c).permutation(np.flatnonzero(labels == c)) for c in range(classes)]
 
 
-def _in_proportion(total: int, weight: np.ndarray) -> np.ndarray:
+def in_proportion(total: int, weight: np.ndarray) -> np.ndarray:
     """[n] int64 with sum `total`: the exact shares rounded down, and one more for the largest fractions."""
     exact = total * (weight / weight.sum())
     sizes = np.floor(exact).astype(np.int64)

@@ -158,7 +158,7 @@ def test_clients_that_do_not_move_move_no_average(variant):
     state = run(name, turn, 3, start=start)
     for variable, value in start.items():
         close(state.variables[variable], value)
-    assert abs(float(turn.weights(turn.active()).sum()) - 1) > 0.01
+    assert abs(float(turn.cohort().p.sum()) - 1) > 0.01
 
 
 @every_variant
