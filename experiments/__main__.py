@@ -49,11 +49,12 @@ def perform(arguments: argparse.Namespace) -> None:
 
 
 def run(study: Study, part: str, only: str, count: int) -> None:
-    """The trials, then the table with their winners."""
+    """The trials, then the table with their winners: every row whose trials are done."""
     data = study.folder / "data"
     run_all(selected([slot.cell for slot, _ in study.trials(part)], only), study.cells, count, data)
-    if not study.waiting(part):
-        run_all(selected([slot.cell for slot in study.table(part)], only), study.cells, count, data)
+    waiting = study.waiting(part)
+    ready = [slot.cell for slot in study.table(part) if slot.row not in waiting]
+    run_all(selected(ready, only), study.cells, count, data)
 
 
 def page(study: Study) -> None:
