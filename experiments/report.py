@@ -13,21 +13,13 @@ from matplotlib.figure import Figure
 
 from experiments.cells import Cell, Result, read
 from experiments.params import Part, Settings
-from experiments.study import Slot, Study, cost
+from experiments.study import AXES, Slot, Study, cost
 from pipeline.tracking.figures import canvas_style, new_figure, save
 
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8C6D1F", "#6A51A3", "#999999"),
     *("#B5737A", "#3B7D23"),
 )
-AXES = {
-    "round": "round",
-    "communication_rounds": "communication rounds",
-    "floats": "floats sent",
-    "gradients": "gradients",
-    "hvps": "Hessian-vector products",
-    "seconds": "seconds",
-}
 Row = dict[str, Any]
 
 
@@ -39,7 +31,8 @@ def write_page(study: Study) -> Path:
         f"# {study.title}, {study.profile}",
         f"Made by `make experiments STUDY={study.name} PROFILE={study.profile}`"
         f" ([what it consists of](../../params.yaml)). Accuracies are on the test set at the end of a run, mean and"
-        " standard deviation over the seeds.",
+        " standard deviation over the seeds. Seconds are the wall's, on a machine that runs other cells beside:"
+        " they tell orders of magnitude.",
     ]
     for name, part in study.parts.items():
         parts += _part(study, name, part, out)

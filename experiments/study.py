@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from experiments.cells import Cell, read
 from experiments.params import Part, Settings
-from pipeline.errors import UserError
+from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
 from pipeline.params.loading import checked, read_yaml
 from pipeline.params.rules import check_rules
@@ -29,6 +29,16 @@ from pipeline.params.spec import override
 
 ROOT = Path(__file__).parent
 PROFILES = ("quick", "full")
+AXES = {
+    "round": "round",
+    "communication_rounds": "communication rounds",
+    "floats": "floats sent",
+    "gradients": "gradients",
+    "hvps": "Hessian-vector products",
+    "seconds": "seconds",
+}
+"""What a figure may count, and how it is called."""
+BUDGETS = ("floats", "gradients", "hvps", "communication_rounds")
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,8 @@ class Study:
                 for values in itertools.product(*grid.values()):
                     tried = dict(zip(grid, values, strict=True))
                     own = base | _named(tried, found.rows[name]) | found.search.settings | {"seed": found.search.seed}
-                    own["train.rounds"] = max(1, round(found.search.share * own["train.rounds"]))
+                    rounds = own.get("train.rounds", Params().train.rounds)
+                    own["train.rounds"] = max(1, round(found.search.share * rounds))
                     own["train.eval_every"] = own["train.rounds"]
                     cell = Cell(f"{part}-search", name, own)
                     yield Slot(part, found.search.panel, name, cell), tried
@@ -159,9 +170,7 @@ def load_study(name: str, profile: str) -> Study:
         parts = kind.validate_json(json.dumps(tree[profile]), strict=True)
     except ValidationError as error:
         lines = [f"{path.name}: {profile}.{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
-        raise UserError(
-            "\n".join(lines) + ". Fix: see Part in experiments/study.py for what may stand there."
-        ) from None
+        raise UserError("\n".join(lines) + ". Fix: see experiments/params.py for what may stand there.") from None
     study = Study(name, profile, str(tree.get("title", name)), parts)
     _check(study, f"experiments/{name}/params.yaml")
     return study
@@ -169,7 +178,8 @@ def load_study(name: str, profile: str) -> Study:
 
 def _check(study: Study, file: str) -> None:
     for name, part in study.parts.items():
-        rows = {*part.grids, *(row for panel in part.panels.values() for row in (*panel.rows, *panel.leave_out))}
+        panels = part.panels.values()
+        rows = {*part.grids, *(row for p in panels for row in (*p.rows, *p.leave_out, *p.published))}
         if unknown := sorted(rows - part.rows.keys()):
             raise UserError(f"{file}: {study.profile}.{name} has no row {', '.join(unknown)}. Fix: add or rename it.")
         if part.grids and part.search.panel not in part.panels:
@@ -177,6 +187,22 @@ def _check(study: Study, file: str) -> None:
                 f"{file}: {study.profile}.{name}.search.panel = {part.search.panel!r} is not allowed: it must be one of"
                 f" {', '.join(part.panels)}. Fix: name the panel on which the grids are tried."
             )
+        for key, found, allowed in (
+            ("axes", part.axes, AXES),
+            ("budget", [what for panel in panels for what in panel.budget], BUDGETS),
+        ):
+            if wrong := [value for value in found if value not in allowed]:
+                raise not_allowed(
+                    f"{file}: {study.profile}.{name}.{key}", wrong, f"of {', '.join(allowed)}", "name one"
+                )
+        for slot, _ in study.trials(name):
+            if slot.cell.settings.get("partition.selection_per_label") == 0:
+                raise not_allowed(
+                    f"{file}: {study.profile}.{name}.search.settings: partition.selection_per_label",
+                    0,
+                    "at least 1, for trials are compared on the selection set",
+                    "add it there",
+                )
         for slot in itertools.chain((slot for slot, _ in study.trials(name)), study.table(name)):
             _check_cell(slot, f"{file}: {study.profile}.{name}, {slot.row}, {slot.panel}")
 

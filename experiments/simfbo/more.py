@@ -100,11 +100,9 @@ def limit(method: str, client_step: float) -> Tensor:
 def sections(out: Path) -> list[str]:
     """For the page: a table and a figure of the distance to the stationary point against the clients' step."""
     truth, reweighted = stationary([0.5, 0.5]), stationary([0.25, 0.75])
-    found = {
-        (method, size): float((limit(method, size) - truth).norm())
-        for method in ("simfbo", "shrofbo")
-        for size in SIZES
-    }
+    limits = {(method, size): limit(method, size) for method in ("simfbo", "shrofbo") for size in SIZES}
+    found = {pair: float((point - truth).norm()) for pair, point in limits.items()}
+    own = {size: float((limits["simfbo", size] - reweighted).norm()) for size in SIZES}
     between = float((reweighted - truth).norm())
     with canvas_style():
         figure = new_figure(6.4, 4.0)
@@ -115,8 +113,13 @@ def sections(out: Path) -> list[str]:
         panel.set(xlabel="client step", ylabel="distance to the stationary point")
         panel.legend(loc="center right", fontsize=9)
         save(figure, out / "drift.png")
-    lines = ["| client step | SimFBO | ShroFBO |", "|--|--|--|"]
-    lines += [f"| {size:g} | {found['simfbo', size]:.4f} | {found['shrofbo', size]:.2e} |" for size in SIZES]
+    lines = [
+        "| client step | ShroFBO to the true point | SimFBO to it | SimFBO to the reweighted point |",
+        "|--|--|--|--|",
+    ]
+    lines += [
+        f"| {size:g} | {found['shrofbo', size]:.2e} | {found['simfbo', size]:.4f} | {own[size]:.2e} |" for size in SIZES
+    ]
     return [
         "## Unequal local steps, solved by hand",
         "Two clients with quadratic losses, one local step of the first and three of the second (the specification's"

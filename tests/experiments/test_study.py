@@ -8,12 +8,14 @@ import shutil
 
 import pytest
 
+from experiments import __main__ as commands
 from experiments import cells, report, study
 from experiments.cells import save
 from experiments.params import Panel, Part, Search
 from experiments.simfbo import more
 from experiments.study import Study, load_study, studies
 from pipeline.errors import UserError
+from pipeline.params.loading import read_yaml
 
 TINY = {"data.name": "digits", "model.name": "linear", "train.rounds": 4, "train.eval_every": 2}
 PART = Part(
@@ -50,10 +52,20 @@ def finish(made, slot, accuracy=0.5, failed=None, **outcome):
     save(slot.cell, made.cells, content)
 
 
+def declared():
+    """Every study's profiles."""
+    return [
+        (name, key)
+        for name in studies()
+        for key in study.PROFILES
+        if key in read_yaml(study.ROOT / name / "params.yaml")
+    ]
+
+
 def test_every_study_declares_what_the_library_admits():
     assert {"simfbo", "fedbio", "a_fedpd", "client_weights"} <= set(studies())
-    for name in studies():
-        made = load_study(name, "quick")
+    for name, profile in declared():
+        made = load_study(name, profile)
         slots = [slot for part in made.parts for slot in made.table(part)]
         assert len({(slot.part, slot.panel, slot.row, slot.cell.seed) for slot in slots}) == len(slots) > 10
 
@@ -108,6 +120,10 @@ def test_a_budget_buys_rounds_by_what_a_trial_costs(small):
         ({"rows": {"one": {"algorithm": "primal_dual", "eta_q": 1.0}}, "panels": {"few": Panel()}}, "eta_q"),
         ({"rows": {"one": {"algorithm": "primal_dual", "eta_w": -1.0}}, "panels": {"few": Panel()}}, "eta_w = -1.0"),
         ({"settings": {"problem": "data_cleaning"}}, "primal_dual"),
+        ({"axes": ["gradient"]}, "axes = .'gradient'. is not allowed"),
+        ({"panels": {"few": Panel(budget={"flops": 1.0})}}, "budget = .'flops'. is not allowed"),
+        ({"panels": {"few": Panel(published={"nobody": [1.0]})}}, "no row nobody"),
+        ({"search": Search(panel="few", settings={"partition.selection_per_label": 0})}, "at least 1, for trials"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is(small, change, words):
@@ -124,6 +140,26 @@ def test_a_wrong_declaration_is_named(small, tmp_path):
         load_study("small", "quick")
     with pytest.raises(UserError, match="no profile full"):
         load_study("small", "full")
+
+
+def test_rows_whose_trials_wait_are_not_run(small, monkeypatch):
+    """Row `one` has two trials, of which one is kept from running; row `two` has none."""
+    asked = []
+
+    def runner(made, folder, workers, data):
+        asked.extend((cell.row, cell.path(folder).parent.name) for cell in made)
+
+    monkeypatch.setattr(commands, "run_all", runner)
+    trials = list(small.trials("p"))
+    finish(small, trials[0][0], selection_accuracy=0.6, selection_loss=1.0)
+    commands.run(small, "p", "", 1)
+    assert [row for row, part in asked if part == "p-search"] == ["one", "one"]
+    assert {row for row, part in asked if part == "p"} == {"two, few"}
+    finish(small, trials[1][0], failed="diverged")
+    asked.clear()
+    commands.run(small, "p", "", 1)
+    assert {row for row, part in asked if part == "p"} == {"two, few", "one, few", "one, many"}
+    assert small.winner("p", "one") == {"eta_w": 0.1, "eta_x": 0.01}
 
 
 def test_the_first_evaluation_at_a_target():
