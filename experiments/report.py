@@ -121,7 +121,9 @@ def _row(own: Sequence[Cell], found: Sequence[Result], part: Part, published: li
 
 
 def _measure(result: Result, name: str) -> float | None:
-    """From the outcome, or a curve's end."""
+    """From the outcome, or a curve's end; nothing of the weights of a method that uses none."""
+    if not any(result["outcome"].get("weights", [1.0])):
+        return None
     value = result["outcome"].get(name, result["curve"].get(name, [None])[-1])
     return None if value is None else float(value)
 
