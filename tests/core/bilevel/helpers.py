@@ -9,6 +9,7 @@ from pipeline.algorithms.bilevel.turn import BilevelTurn
 from pipeline.oracles.bilevel import BilevelOracle
 
 LARGE = 1e9  # a ball radius that never binds
+FLAT = {"alpha_scale": 1e6, "alpha_offset": 1e18}  # alpha_t = 1 to 15 digits
 
 
 def make_turn(hyper, problem, participation=1.0, oracle=BilevelOracle, seed=0, sampling="fixed", **more) -> BilevelTurn:

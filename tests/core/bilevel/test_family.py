@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from pipeline.algorithms import ALGORITHMS, Cost
+from pipeline.algorithms import ALGORITHMS
 from pipeline.algorithms.bilevel.turn import BilevelTurn
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
 from pipeline.params import (
@@ -28,7 +28,7 @@ from pipeline.params import (
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.tasks import Task
-from tests.core.bilevel.helpers import LARGE, close, make_turn, one_round, run
+from tests.core.bilevel.helpers import LARGE, close, make_turn, run
 from tests.core.bilevel.quadratic import random
 
 UNEQUAL = {"local_steps": [1, 3, 2, 1, 2]}
@@ -66,7 +66,7 @@ def made(variant, **more):
 
 def test_no_method_is_left_out():
     family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is BilevelTurn}
-    assert {name for name, _ in VARIANTS.values()} == family == {name for name, *_ in TABLE} == set(FIXED)
+    assert {name for name, _ in VARIANTS.values()} == family == set(FIXED)
 
 
 # ------------------------------------------------------------------------------------------------------- fixed points
@@ -227,166 +227,6 @@ def test_with_more_local_steps_its_gradient_is_frozen_at_the_round_s_start():
     close(torch.cat([state.variables[u] for u in "xyv"]), torch.cat([x, y, v]))
     own = run("simfbo", make_turn(hyper, dataclasses.replace(problem, server_upper=False)), 3)
     assert (own.variables["v"] - v).norm() > 1e-3
-
-
-# ------------------------------------------------------------------------------------------------------- what it costs
-
-# Per active client and outer iteration: exchanges, floats up, floats down, gradients, products. The specifications'
-# tables (SimFBO 2.1-2.5, FedBiO 2.1-2.5); k local steps below and u above. Where the server holds f: what it saves.
-NESTED = {"local_steps": 3, "upper_local_steps": 2}
-X, Y = 3, 4
-TABLE = [
-    ("simfbo", SimFbo(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
-    ("simfbo", SimFbo(), (1, X + 2 * Y, X + 2 * Y, 3, 2), (1, X + 2 * Y, X + 2 * Y, 1, 2)),
-    ("shrofbo", ShroFbo(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
-    (
-        "fednest_general",  # 2T + N + 3; T (1 + 2 (k - 1)) + 1 + 1 + 2 (u - 1) gradients; N - 1 HVPs and a JVP
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4),
-        (11, 2 * X + 9 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 14, 4),
-        (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 10, 4),
-    ),
-    (
-        "fednest_general",  # what N terms need: one exchange fewer
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4, counting="exchanges"),
-        (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 5 * Y + 2 * X, 14, 4),
-        (9, 2 * X + 7 * Y, 2 * (X + 2 * Y) + 5 * Y + 2 * X, 10, 4),
-    ),
-    (
-        "fednest_general",  # the public code's N = 4 products are N + 1 terms, and its count is the published one
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=5, mode="code_local_batch"),
-        (11, 2 * X + 9 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 14, 5),
-        (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 10, 5),
-    ),
-    (
-        "fednest_general",  # FedNest_SGD: T + N + 3
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4, correction="none"),
-        (9, 2 * X + 7 * Y, 2 * (X + Y) + 6 * Y + 2 * X, 10, 4),
-        (8, 2 * X + 6 * Y, 2 * (X + Y) + 6 * Y + 2 * X, 6, 4),
-    ),
-    (
-        "lfednest",  # T + 1; T k + 2 u gradients; u (M - 1) HVPs and u JVPs
-        LFedNest(**NESTED, lower_rounds=2, series_terms=5),
-        (3, X + 2 * Y, 3 * (X + Y), 10, 10),
-        (3, X + 2 * Y, 3 * (X + Y) + Y, 6, 10),
-    ),
-    (
-        "lfednest",  # LFedNest_SVRG: 2T + 1
-        LFedNest(**NESTED, lower_rounds=2, series_terms=5, correction="svrg"),
-        (5, X + 4 * Y, 2 * (X + 2 * Y) + X + Y, 14, 10),
-        (5, X + 4 * Y, 2 * (X + 2 * Y) + X + 2 * Y, 10, 10),
-    ),
-    (
-        "aggitd",  # 2N + 2, Q = 0; N (1 + 2 (k - 1)) + N + 1 + 2 (u - 1) gradients
-        AggItd(**NESTED, series_terms=4, series="deterministic"),
-        (10, 2 * X + 12 * Y, 2 * X + 13 * Y, 27, 4),
-        (10, 2 * X + 11 * Y, 2 * X + 13 * Y, 20, 4),
-    ),
-    (
-        "aggitd",  # N + 2
-        AggItd(**NESTED, series_terms=4, series="deterministic", correction="none"),
-        (6, 2 * X + 8 * Y, 2 * X + 9 * Y, 19, 4),
-        (6, 2 * X + 7 * Y, 2 * X + 9 * Y, 12, 4),
-    ),
-    ("fedbio", FedBio(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
-    (
-        "fedbioacc",  # clients come and go here: the averages are sent afresh
-        FedBioAcc(local_steps=3),
-        (2, 2 * (X + 2 * Y), 3 * (X + 2 * Y), 18, 12),
-        (2, 2 * (X + 2 * Y), 3 * (X + 2 * Y) + Y, 6, 12),
-    ),
-    ("fedbio_local", FedBioLocal(local_steps=3, series_terms=5), (1, X, X, 9, 15), None),
-    ("fedbioacc_local", FedBioAccLocal(local_steps=3, series_terms=5), (2, 2 * X, 3 * X, None, 30), None),
-]
-
-
-def cost_of(name, hyper, problem, rounds, participation=0.4) -> Cost:
-    """Of the last of so many rounds."""
-    turn, cost = make_turn(hyper, problem, participation), Cost()
-    state = ALGORITHMS[name].init(turn)
-    for t in range(1, rounds + 1):
-        cost = one_round(ALGORITHMS[name], state, dataclasses.replace(turn, round=t))
-    return cost
-
-
-@pytest.mark.parametrize(("name", "hyper", "clients_hold", "server_holds"), TABLE, ids=[row[0] for row in TABLE])
-def test_counters_are_the_specifications(name, hyper, clients_hold, server_holds):
-    """Exactly n = 2 of N = 5 clients are active in every exchange, so each counter is twice the table's entry. An entry
-    None depends on who was active before."""
-    for row, held in ((clients_hold, False), (server_holds, True)):
-        if row is None:
-            continue
-        problem = random(clients=5, local_lower=name.endswith("local"), server_upper=held)
-        got = dataclasses.astuple(cost_of(name, hyper, problem, 2))
-        expected = (row[0], *(None if count is None else 2 * count for count in row[1:]))
-        assert tuple(g if e is not None else None for g, e in zip(got, expected, strict=True)) == expected
-
-
-def test_lower_levels_of_their_own_are_never_sent():
-    """LFedNest: one exchange of x; two calls of three steps below, two steps above with five terms."""
-    got = cost_of(
-        "lfednest", LFedNest(**NESTED, lower_rounds=2, series_terms=5), random(clients=5, local_lower=True), 2
-    )
-    assert dataclasses.astuple(got) == (1, 2 * X, 2 * X, 2 * (6 + 4), 2 * 10)
-
-
-def test_counters_of_full_participation_and_first_rounds():
-    """FedBiO specification, 2.5: 2 (d_x + 2 d_y) each way, of local lower levels 2 d_x; the first round evaluates once
-    more, and averaging the initial momenta is one exchange."""
-    Z = X + 2 * Y
-    acc, local = FedBioAcc(local_steps=3), FedBioAccLocal(local_steps=3, series_terms=5)
-    averaged = {"average_initial_momentum": True}
-    cases = [
-        ("fedbioacc", acc, 1, (2, 2 * Z, 2 * Z, 21, 14)),
-        ("fedbioacc", acc, 2, (2, 2 * Z, 2 * Z, 18, 12)),
-        ("fedbioacc", dataclasses.replace(acc, **averaged), 1, (3, 3 * Z, 3 * Z, 21, 14)),
-        ("fedbioacc_local", local, 1, (2, 2 * X, 2 * X, 21, 35)),
-        ("fedbioacc_local", local, 2, (2, 2 * X, 2 * X, 18, 30)),
-        ("fedbioacc_local", dataclasses.replace(local, **averaged), 1, (3, 3 * X, 3 * X, 21, 35)),
-    ]
-    for name, hyper, rounds, row in cases:
-        got = cost_of(name, hyper, random(clients=5, local_lower=name.endswith("local")), rounds, participation=1.0)
-        assert dataclasses.astuple(got) == (row[0], *(5 * count for count in row[1:])), (name, rounds)
-
-
-def test_random_series_pay_for_the_factors_they_draw():
-    """FedNest: 2T + N' + 3 exchanges; AggITD: (2N + N - Q) d_y + 2 d_x up, in 2N + 2 exchanges, or 2N + 3 as it is
-    recalled to count."""
-    problem, seen = random(clients=5), set()
-    nest, itd = FedNestGeneral(series_terms=4, series="randomised"), AggItd(series_terms=4)
-    for t in range(1, 25):
-        turn = dataclasses.replace(make_turn(nest, problem), round=t)
-        factors = turn.at(2).integer("series", 4)
-        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
-        assert (cost.communication_rounds, cost.hvps) == (5 + factors, 5 * (factors + 1))
-        turn = dataclasses.replace(make_turn(itd, problem), round=t)
-        Q = turn.integer("series", 4)
-        cost = one_round(ALGORITHMS["aggitd"], ALGORITHMS["aggitd"].init(turn), turn)
-        assert (cost.communication_rounds, cost.hvps) == (10, 5 * (4 - Q))
-        assert (cost.floats_up, cost.floats_down) == (5 * (2 * X + (12 - Q) * Y), 5 * (2 * X + (13 - Q) * Y))
-        seen |= {("factors", factors), ("Q", Q)}
-    assert len(seen) == 8
-    counted = cost_of("aggitd", dataclasses.replace(itd, counting="published"), problem, 1)
-    assert counted.communication_rounds == 11
-
-
-@pytest.mark.parametrize(
-    ("name", "hyper", "rounds", "floats"),
-    [
-        ("simfbo", SimFbo(), 1, 161_020),
-        ("shrofbo", ShroFbo(), 1, 161_020),
-        ("fednest_general", FedNestGeneral(series_terms=5), 10, 330_080),
-        ("lfednest", LFedNest(), 2, 159_010),
-        ("aggitd", AggItd(series_terms=5), 12, 340_130),
-    ],
-)
-def test_the_communication_of_the_printed_task(name, hyper, rounds, floats, monkeypatch):
-    """SimFBO specification, 2.5: d_x = 157,000 and d_y = 2,010, N = 5, T = 1, Q = 2; by the counts, not by training."""
-    monkeypatch.setattr(BilevelTurn, "integer", lambda self, *_: 2)
-    small = cost_of(name, hyper, random(clients=1, d_x=3, d_y=4), 1, 1.0)
-    larger = cost_of(name, hyper, random(clients=1, d_x=3, d_y=5), 1, 1.0)
-    of_y = larger.floats_up - small.floats_up
-    of_x = (small.floats_up - 4 * of_y) // 3
-    assert (small.communication_rounds, 157_000 * of_x + 2_010 * of_y) == (rounds, floats)
 
 
 # -------------------------------------------------------------------------------------------------------------- resume

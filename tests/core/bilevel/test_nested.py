@@ -15,11 +15,6 @@ from tests.core.bilevel.quadratic import example_b, random
 START = {"x": [0.3, -0.2, 0.5], "y": [1.0, 0.0, -1.0, 0.5]}
 
 
-@pytest.fixture(scope="module")
-def problem():
-    return random()
-
-
 def at(problem):
     return tuple(from_point(problem, **START).values())
 
