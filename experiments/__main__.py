@@ -11,11 +11,10 @@ On a machine with a GPU the same commands run the cells there; copy the `cells` 
 from __future__ import annotations
 
 import argparse
-import sys
 
+from experiments import command
 from experiments.cells import read, run_all, selected, workers
 from experiments.study import PROFILES, Study, load_study, studies
-from pipeline.command import answering
 
 
 def main() -> None:
@@ -24,15 +23,7 @@ def main() -> None:
     parser.add_argument("what", choices=["run", "page", "plan"])
     parser.add_argument("profile", choices=PROFILES)
     parser.add_argument("--part", help="one part only")
-    parser.add_argument("--only", default="", help="run only the cells whose name contains this")
-    parser.add_argument("--workers", type=int, help="processes; default: one per core, or one for a GPU")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of a mistake in params.yaml too")
-    arguments = parser.parse_args()
-    try:
-        answering(lambda: perform(arguments))
-    except KeyboardInterrupt:
-        print("stopped; what is finished is kept, and the next call goes on.", file=sys.stderr)
-        sys.exit(130)
+    command.run(parser, perform)
 
 
 def perform(arguments: argparse.Namespace) -> None:

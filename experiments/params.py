@@ -49,6 +49,8 @@ class Part(Section):
         [], "columns besides the accuracy: keys of the cells' `outcome` or, at the end, `curve`"
     )
     reach: list[float] = param([], "accuracies % whose first evaluation the tables show, in rounds and floats")
-    axes: list[str] = param(["communication_rounds"], "of the figure, a line of panels each: any cost of the cells")
-    figure: str = param("test_accuracy", "what the figure shows")
+    figures: dict[str, list[str]] = param(
+        {"test_accuracy": ["communication_rounds"]},
+        "what they show (a key of the cells' `curve`): over what, a line of panels each",
+    )
     minutes: float = param(1.0, "of a cell on one core, for the announcement, until some are done", gt=0)

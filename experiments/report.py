@@ -49,10 +49,11 @@ def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
     write_csv(rows, out / f"{name}.csv")
     write_csv(curves(slots, study.cells, part), out / f"{name}_curves.csv")
     text = [f"## {part.title or name}", part.note.strip()]
-    drawn = figure(slots, study.cells, part)
-    if drawn is not None:
-        save(drawn, out / f"{name}.png")
-        text.append(f"![{part.title or name}]({name}.png)")
+    for measure in part.figures:
+        drawn = figure(slots, study.cells, part, measure)
+        if drawn is not None:
+            save(drawn, out / f"{name}_{measure}.png")
+            text.append(f"![{part.title or name}: {measure.replace('_', ' ')}]({name}_{measure}.png)")
     for panel in part.panels:
         own = [row for row in rows if row["panel"] == panel]
         text += [f"**{panel}**" if len(part.panels) > 1 else "", markdown(own)]
@@ -171,7 +172,7 @@ def curves(slots: Sequence[Slot], folder: Path, part: Part) -> list[Row]:
     """Long form, for one's own plots: a line per panel, method and evaluation; means over the seeds that were run."""
     rows: list[Row] = []
     for panel, name in dict.fromkeys((slot.panel, slot.row) for slot in slots):
-        points = _mean_curve(slots, folder, panel, name, (part.figure, *AXES))
+        points = _mean_curve(slots, folder, panel, name, (*part.figures, *AXES))
         rows += [{"panel": panel, "method": name} | point for point in points]
     return rows
 
@@ -189,28 +190,29 @@ def _mean_curve(slots: Sequence[Slot], folder: Path, panel: str, row: str, colum
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def figure(slots: Sequence[Slot], folder: Path, part: Part) -> Figure | None:
+def figure(slots: Sequence[Slot], folder: Path, part: Part, measure: str) -> Figure | None:
     """A column per panel, a line of panels per axis; means over the seeds. None without any run."""
+    axes = part.figures[measure]
     panels = [p for p in part.panels if any(s.panel == p and s.cell.path(folder).is_file() for s in slots)]
     if not panels:
         return None
     colours = dict(zip(part.rows, COLOURS * (1 + len(part.rows) // len(COLOURS)), strict=False))
     with canvas_style():
-        drawn = new_figure(4.4 * len(panels) + 2.4, 3.4 * len(part.axes) + 0.6)
-        grid = drawn.subplots(len(part.axes), len(panels), squeeze=False, sharey="col")
+        drawn = new_figure(4.4 * len(panels) + 2.4, 3.4 * len(axes) + 0.6)
+        grid = drawn.subplots(len(axes), len(panels), squeeze=False, sharey="col")
         labels: dict[str, Any] = {}
-        for i, axis in enumerate(part.axes):
+        for i, axis in enumerate(axes):
             for j, panel in enumerate(panels):
                 for k, row in enumerate(part.rows):
-                    points = _mean_curve(slots, folder, panel, row, (part.figure, axis))
-                    if points and {axis, part.figure} <= points[0].keys():
-                        x, y = ([point[name] for point in points] for name in (axis, part.figure))
+                    points = _mean_curve(slots, folder, panel, row, (measure, axis))
+                    if points and {axis, measure} <= points[0].keys():
+                        x, y = ([point[name] for point in points] for name in (axis, measure))
                         style = {"color": colours[row], "lw": 1.7, "ls": "-" if k < len(COLOURS) else "--"}
                         (labels[row],) = grid[i, j].plot(x, y, **style)
                 grid[i, j].set_xlabel(AXES[axis])
                 if i == 0:
                     grid[i, j].set_title(panel, fontsize=11)
-            grid[i, 0].set_ylabel(part.figure.replace("_", " "))
+            grid[i, 0].set_ylabel(measure.replace("_", " "))
         drawn.legend(labels.values(), labels.keys(), loc="outside right center", fontsize=9)
     return drawn
 

@@ -188,7 +188,7 @@ def _check(study: Study, file: str) -> None:
                 f" {', '.join(part.panels)}. Fix: name the panel on which the grids are tried."
             )
         for key, found, allowed in (
-            ("axes", part.axes, AXES),
+            ("figures", [axis for axes in part.figures.values() for axis in axes], AXES),
             ("budget", [what for panel in panels for what in panel.budget], BUDGETS),
         ):
             if wrong := [value for value in found if value not in allowed]:

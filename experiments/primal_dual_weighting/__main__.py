@@ -10,13 +10,12 @@ On a machine with a GPU the same commands run the cells there; copy the `cells` 
 from __future__ import annotations
 
 import argparse
-import sys
 
+from experiments import command
 from experiments.cells import ROOT, Cell, read, run_all, selected, workers
 from experiments.primal_dual_weighting.grid import HERE, TABLES, Plan, search_cells, table_cells
 from experiments.primal_dual_weighting.toy import Label, run_toy, toy_cells
 from experiments.primal_dual_weighting.winners import choose
-from pipeline.command import answering
 from pipeline.errors import UserError
 
 PARTS = ("search", "table", "fashion", "bad_clients", "toy")
@@ -29,15 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.primal_dual_weighting")
     parser.add_argument("what", choices=[*PARTS, "page", "plan"])
     parser.add_argument("profile", choices=["quick", "full"])
-    parser.add_argument("--only", default="", help="run only the cells whose name contains this")
-    parser.add_argument("--workers", type=int, help="processes; default: one per core, or one for a GPU")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of a mistake in params.yaml too")
-    arguments = parser.parse_args()
-    try:
-        answering(lambda: perform(arguments))
-    except KeyboardInterrupt:
-        print("stopped; what is finished is kept, and the next call goes on.", file=sys.stderr)
-        sys.exit(130)
+    command.run(parser, perform)
 
 
 def perform(arguments: argparse.Namespace) -> None:

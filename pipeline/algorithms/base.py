@@ -62,11 +62,13 @@ class Turn:
     """
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    shared: ClassVar[type | None] = None  # around the oracle, where processes share out what it answers
 
     @classmethod
     def oracle_for(cls, problem: Problem, backend: str, share: Share) -> Any:
         """The family's derivatives of the problem, as the processes of the run share them."""
-        return cls.oracles[backend](problem)
+        oracle = cls.oracles[backend](problem)
+        return cls.shared(oracle, share) if cls.shared and share.ranks > 1 else oracle
 
     oracle: Any
     hyper: Any

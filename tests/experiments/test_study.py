@@ -120,7 +120,7 @@ def test_a_budget_buys_rounds_by_what_a_trial_costs(small):
         ({"rows": {"one": {"algorithm": "primal_dual", "eta_q": 1.0}}, "panels": {"few": Panel()}}, "eta_q"),
         ({"rows": {"one": {"algorithm": "primal_dual", "eta_w": -1.0}}, "panels": {"few": Panel()}}, "eta_w = -1.0"),
         ({"settings": {"problem": "data_cleaning"}}, "primal_dual"),
-        ({"axes": ["gradient"]}, "axes = .'gradient'. is not allowed"),
+        ({"figures": {"test_accuracy": ["gradient"]}}, "figures = .'gradient'. is not allowed"),
         ({"panels": {"few": Panel(budget={"flops": 1.0})}}, "budget = .'flops'. is not allowed"),
         ({"panels": {"few": Panel(published={"nobody": [1.0]})}}, "no row nobody"),
         ({"search": Search(panel="few", settings={"partition.selection_per_label": 0})}, "at least 1, for trials"),
@@ -200,14 +200,14 @@ def test_the_page_of_runs_that_were_made(small, tmp_path):
         cells.run(slot.cell, made.cells, data)
     page = report.write_page(made)
     text = page.read_text()
-    assert "![Two methods](p.png)" in text
+    assert "![Two methods: test accuracy](p_test_accuracy.png)" in text
     assert "1 of 1 cells" in text
     assert "No cell of this part has been run yet" in text
-    assert (page.parent / "p.png").stat().st_size > 5000
+    assert (page.parent / "p_test_accuracy.png").stat().st_size > 5000
     lines = (page.parent / "p_curves.csv").read_text().splitlines()
     assert lines[0].split(",")[:4] == ["panel", "method", "test_accuracy", "round"]
     assert [line.split(",")[3] for line in lines[1:]] == ["0.0", "2.0", "4.0"]
-    assert not (page.parent / "q.png").exists()
+    assert not (page.parent / "q_test_accuracy.png").exists()
     shutil.rmtree(page.parent)
 
 

@@ -12,7 +12,6 @@ from pipeline.algorithms.base import Turn
 from pipeline.oracles.shared import SharedOracle
 from pipeline.oracles.weighting import ORACLES, Oracle
 from pipeline.problems.base import Batch, WeightingProblem
-from pipeline.sharing import Share
 
 
 @dataclass(frozen=True)
@@ -20,14 +19,9 @@ class WeightingTurn(Turn):
     """One inner step of a method of this family."""
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = ORACLES
+    shared = SharedOracle
 
     oracle: Oracle
-
-    @classmethod
-    def oracle_for(cls, problem: Any, backend: str, share: Share) -> Oracle:
-        """One process: the backend itself; several: each with its clients."""
-        oracle = ORACLES[backend](problem)
-        return SharedOracle(oracle, share) if share.ranks > 1 else oracle
 
     @property
     def problem(self) -> WeightingProblem:

@@ -24,7 +24,6 @@ from pipeline.algorithms.base import Cost, OwnClients
 from pipeline.oracles.local import LOCAL_ORACLES, LocalOracle
 from pipeline.oracles.shared import SharedLocal
 from pipeline.problems.base import Batch, LocalProblem, WeightedLocalProblem
-from pipeline.sharing import Share
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,9 @@ class LocalTurn(OwnClients):
     """One round of a method of this family."""
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = LOCAL_ORACLES
+    shared = SharedLocal
 
     oracle: LocalOracle
-
-    @classmethod
-    def oracle_for(cls, problem: Any, backend: str, share: Share) -> LocalOracle:
-        """One process: the backend itself; several: what is asked at the server's model is shared out."""
-        oracle = LOCAL_ORACLES[backend](problem)
-        return SharedLocal(oracle, share) if share.ranks > 1 else oracle
 
     @property
     def problem(self) -> LocalProblem:
