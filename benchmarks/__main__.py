@@ -16,13 +16,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import imports, local_epochs, many_clients, memory, rivals, round_cost, scaling
+from benchmarks import devices, imports, local_epochs, many_clients, memory, precision, rivals, round_cost, scaling
 from benchmarks.timing import device
 
 BENCHMARKS = {
     "round": round_cost,
     "scaling": scaling,
     "memory": memory,
+    "devices": devices,
+    "precision": precision,
     "epochs": local_epochs,
     "clients": many_clients,
     "imports": imports,

@@ -73,13 +73,14 @@ class FlatModel:
     """A network as the function (w, X) -> logits.
 
     d: length of w. names, shapes, sizes: its parts, in the order of ``named_parameters``; a parameter that
-    the network uses in several places is there once. The device and the floating point are those of w and X.
+    the network uses in several places is there once. The device and the floating point are those of w and X; a
+    mixed model computes in bfloat16, and what goes in and comes out is not.
     Works under the transformations of ``torch.func``, forward over reverse included, and double backward.
     """
 
     def __init__(self, make: Callable[[], nn.Module], label: str = "network") -> None:
         """make: builds the network with fresh random parameters. label: what errors call it."""
-        self._make, self._label = make, label
+        self._make, self._label, self._mixed = make, label, False
         with _own_randomness(0):
             self._network = make()
         refusal = _refusal(self._network)
@@ -116,7 +117,29 @@ class FlatModel:
 
     def after(self, layer: Callable[[], nn.Module]) -> FlatModel:
         """The same network behind a layer without parameters: as many parameters, in the same order."""
-        return FlatModel(lambda: nn.Sequential(layer(), self._make()), self._label)
+        model = FlatModel(lambda: nn.Sequential(layer(), self._make()), self._label)
+        return model.mixed if self._mixed else model
+
+    @property
+    def mixed(self) -> FlatModel:
+        """The same network in mixed precision: faster where the processor multiplies bfloat16, and less exact."""
+        return self._with(mixed=True)
+
+    @property
+    def exact(self) -> FlatModel:
+        """The same network in the floating point of w alone, as it is evaluated and served."""
+        return self._with(mixed=False)
+
+    def _with(self, *, mixed: bool) -> FlatModel:
+        if mixed == self._mixed:
+            return self
+        model = copy.copy(self)
+        model._mixed = mixed
+        return model
+
+    def _within(self, value: Tensor) -> Tensor:
+        """As the network computes with it. Not torch.autocast, which passes over convolutions under ``vmap``."""
+        return value.bfloat16() if self._mixed else value
 
     @property
     def convolutional(self) -> bool:
@@ -162,23 +185,24 @@ class FlatModel:
         layers = self._dense
         if layers is None:
             return _each(self.apply, W, X)
-        parts = iter(W.split(self.sizes, dim=1))
-        values = X
+        parts = iter(self._within(W).split(self.sizes, dim=1))
+        values = self._within(X)
         for layer in layers:
             if isinstance(layer, nn.Linear):
                 weight = next(parts).unflatten(1, layer.weight.shape)
                 values = torch.baddbmm(next(parts)[:, None], values, weight.mT)
             else:
                 values = values.flatten(2) if isinstance(layer, nn.Flatten) else values.relu()
-        return values
+        return values.to(W.dtype)
 
     def apply_halves_each(self, X: Tensor, Y: Tensor, images: Tensor) -> Tensor:
         """The same with each client's own body X[i] and last layer Y[i]; X [n, d - head], Y [n, head]."""
         return _each(self.apply_halves, X, Y, images)
 
     def _call(self, parts: list[Tensor], X: Tensor) -> Tensor:
-        values = {name: parts[i] for name, i in self._places.items()}
-        return functional_call(self._network, values, (X,), tie_weights=False)
+        values = {name: self._within(parts[i]) for name, i in self._places.items()}
+        logits: Tensor = functional_call(self._network, values, (self._within(X),), tie_weights=False)
+        return logits.to(parts[0].dtype)
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""

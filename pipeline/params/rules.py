@@ -16,13 +16,23 @@ def check_rules(params: Params) -> None:
     require_rates("partition.mixed.flip_rates", params.partition.mixed.flip_rates)
     require_rates("partition.label_noise.rates", params.partition.label_noise.rates)
     _pair(params)
-    if params.data.name != "toy":
+    if params.data.name == "toy":
+        _has_products(params.train.precision)
+    else:
         _model(params.model.name)
         _small_enough(params)
         _validation(params)
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
     _local_steps(params)
+
+
+def _has_products(precision: str) -> None:
+    """UserError for a faster arithmetic of networks where there is none."""
+    if precision in ("tf32", "bf16-mixed"):
+        raise not_allowed(
+            "train.precision", precision, "32-true or 64-true with data.name: toy, which has no network", "set 64-true"
+        )
 
 
 def require_rates(key: str, rates: list[float]) -> None:

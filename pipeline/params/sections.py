@@ -234,7 +234,11 @@ class Train(Section):
     strategy: Literal["auto", "ddp"] = param(
         "auto", "Lightning strategy; auto = ddp (torch.distributed) for several processes"
     )
-    precision: Literal["32-true", "64-true"] = param("32-true", "floating point of the whole run")
+    precision: Literal["32-true", "tf32", "bf16-mixed", "64-true"] = param(
+        "32-true",
+        "floating point: tf32 = a GPU rounds in products | bf16-mixed = the network in bfloat16, but in evaluations |"
+        " 64-true = for checks of the mathematics",
+    )
     backend: Literal["fused", "loop"] = param(
         "fused", "fused = all clients in one pass; loop = one by one, the slow readable reference"
     )

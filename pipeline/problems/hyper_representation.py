@@ -137,8 +137,8 @@ class LocalHyperRepresentation(HyperRepresentation):
         return scores[owners, torch.arange(len(X), device=X.device)]
 
     def _under_heads(self, x: Tensor, heads: Tensor, X: Tensor) -> Tensor:
-        """[k, B, classes]: the body's pass is made once for all k heads."""
-        return vmap(self.model.apply_halves, in_dims=(None, 0, None))(x, heads, X)
+        """[k, B, classes], never in mixed precision: the body's pass is made once for all k heads."""
+        return vmap(self.model.exact.apply_halves, in_dims=(None, 0, None))(x, heads, X)
 
 
 def require_head(model: FlatModel, data: FederatedData, name: str) -> None:

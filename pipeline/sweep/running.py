@@ -159,7 +159,7 @@ def _together(jobs: Sequence[Job], paths: Paths, ended: Ended) -> None:
     params, task = jobs[0].params, jobs[0].task
     rounds, algorithm = params.train.rounds, ALGORITHMS[params.algorithm]
     factor = schedule(getattr(params.algorithms, params.algorithm).schedule, rounds)
-    prepare_processor(task.device)
+    prepare_processor(task.device, params.train.precision)
     turns: list[Any] = [build_turn(job.params, job.task.problem, Share()) for job in jobs]
     runs = Repetitions(algorithm, turns)
     with ExitStack() as held:

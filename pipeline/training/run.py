@@ -25,6 +25,7 @@ from pipeline.training.allocator import keep_freed_memory
 from pipeline.training.callbacks import Progress, Recorder
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel, NotFinite
+from pipeline.training.precision import use_tensor_cores
 from pipeline.training.processes import Processes, gone
 from pipeline.training.resume import ResumeFolder, files_version, fingerprint
 from pipeline.training.tasks import Task
@@ -97,7 +98,7 @@ def train(
     module = build_module(params, task.problem, share)
     scalars = [*module.algorithm.reports, *module.algorithm.measures]
     history = History(folder.path, task.clean, task.measures, scalars, task.digits)
-    prepare_processor(task.device)
+    prepare_processor(task.device, params.train.precision)
     recorder = Recorder(
         history,
         task.measure,
@@ -144,8 +145,9 @@ def train(
     return module, history
 
 
-def prepare_processor(device: torch.device) -> None:
+def prepare_processor(device: torch.device, precision: str) -> None:
     """What makes training faster on it."""
+    use_tensor_cores(precision)
     if device.type == "cpu":
         keep_freed_memory()
 
@@ -190,7 +192,8 @@ def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: 
         "devices": params.train.devices,
         "num_nodes": params.train.nodes,
         "strategy": Processes() if share.ranks > 1 else "auto",
-        "precision": params.train.precision,
+        # Mixed precision is the network's own affair: what a method computes with vectors stays exact.
+        "precision": "64-true" if params.train.precision == "64-true" else "32-true",
         "max_epochs": 1,
         "callbacks": callbacks,
         "logger": False,

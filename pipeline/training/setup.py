@@ -27,8 +27,7 @@ from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWe
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
 from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
 from pipeline.problems.toy import Toy
-
-DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
+from pipeline.training.precision import DTYPES, of_precision
 
 
 def device_for(accelerator: str, devices: int = 1) -> torch.device:
@@ -50,8 +49,9 @@ def device_for(accelerator: str, devices: int = 1) -> torch.device:
 
 def build_model(params: Params) -> models.FlatModel:
     """The network named in params.yaml for the data set named there."""
-    info = CATALOG[params.data.name]
-    return models.build(params.model.name, info.channels, info.size, info.classes, params.model.options)
+    info, named = CATALOG[params.data.name], params.model
+    model = models.build(named.name, info.channels, info.size, info.classes, named.options)
+    return of_precision(model, params.train.precision)
 
 
 def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ImageProblem:

@@ -110,7 +110,7 @@ def answer_to(old: str, new: str, path: Path | None = None) -> str | None:
         ("seed: 0", "\tseed: 0", ["not valid YAML"]),
         ("seed: 0", "seed: 0\nseed: 1", ["not valid YAML", "duplicate"]),
         ("devices: 1", "devices: 0", ["train.devices = 0", "at least 1"]),
-        ("precision: 32-true", "precision: 16", ["train.precision = 16", "32-true, 64-true"]),
+        ("precision: 32-true", "precision: 16", ["train.precision = 16", "32-true, tf32, bf16-mixed, 64-true"]),
     ],
 )
 def test_every_mistake_gets_key_value_allowed_and_fix(old, new, parts):
