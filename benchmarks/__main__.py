@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import devices, imports, local_epochs, many_clients, memory, precision, rivals, round_cost, scaling
+from benchmarks import cheaper, devices, imports, local_epochs, many_clients, memory, rivals, round_cost, scaling
 from benchmarks.timing import device
 
 BENCHMARKS = {
@@ -24,7 +24,7 @@ BENCHMARKS = {
     "scaling": scaling,
     "memory": memory,
     "devices": devices,
-    "precision": precision,
+    "cheaper": cheaper,
     "epochs": local_epochs,
     "clients": many_clients,
     "imports": imports,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
-from pipeline.oracles.weighting import FusedOracle, product
+from pipeline.oracles.weighting import FusedOracle, forward_over_reverse
 from pipeline.problems.base import Batch
 
 
@@ -19,8 +19,8 @@ class FunctionalOracle(FusedOracle):
     def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
         return grad(lambda v: c @ self.problem.losses(v, batch))(w)
 
-    def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
-        return product(self.problem, w, lam, batch, c)
+    def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return forward_over_reverse(self.problem, w, lam, batch, c)
 
     def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
         pull = vjp(lambda v: self.problem.losses(v, batch), w)[1]
@@ -29,11 +29,6 @@ class FunctionalOracle(FusedOracle):
     def gradients(self, w: Tensor, batch: Batch) -> Tensor:
         alone = range(self._count(batch))
         return torch.stack([grad(lambda v, i=i: self._loss(v, batch, i))(w) for i in alone])
-
-    def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
-        one = torch.ones(1, dtype=w.dtype, device=w.device)
-        select = self.problem.select
-        return torch.stack([product(self.problem, w, lam, select(batch, i), one)[0] for i in range(self._count(batch))])
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
         return jvp(lambda v: self.problem.losses(v, batch), (w,), (lam,))[1]

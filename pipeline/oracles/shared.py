@@ -58,6 +58,14 @@ class SharedOracle:
         gradient, inner = self._share.total(gradient, inner)
         return gradient, inner
 
+    def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Part, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradient, product, inner = w.new_zeros(w.shape), w.new_zeros(w.shape), w.new_zeros(batch.n)
+        if len(batch.own):
+            found = self._oracle.gradient_and_product(w, lam, batch.batch, c[batch.own])
+            gradient, product, inner[batch.own] = found
+        gradient, product, inner = self._share.total(gradient, product, inner)
+        return gradient, product, inner
+
     def gradients(self, w: Tensor, batch: Part) -> Tensor:
         """[n, d]; zero rows for clients simulated elsewhere."""
         rows = w.new_zeros(batch.n, len(w))
@@ -71,6 +79,13 @@ class SharedOracle:
         if len(batch.own):
             rows[batch.own] = self._oracle.products(w, lam, batch.batch)
         return rows
+
+    def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Part) -> tuple[Tensor, Tensor]:
+        """[n, d] both; zero rows for clients simulated elsewhere."""
+        G, H = w.new_zeros(batch.n, len(w)), w.new_zeros(batch.n, len(w))
+        if len(batch.own):
+            G[batch.own], H[batch.own] = self._oracle.gradients_and_products(w, lam, batch.batch)
+        return G, H
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Part) -> Tensor:
         inner = w.new_zeros(batch.n)

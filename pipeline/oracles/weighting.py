@@ -8,7 +8,7 @@ g_i = grad f_i(w; B_i) and h_i = Hess f_i(w; B_i) lambda. No Hessian is ever for
 * sum_i c_i g_i is one backward pass of c . losses(w); if lambda rides along in the forward pass as a tangent, the
   losses' tangents are all the inner products lambda^T g_i;
 * forward-over-reverse of the map w -> (losses, sum_i c_i g_i) along lambda gives every inner product lambda^T g_i
-  and sum_i c_i h_i together.
+  and sum_i c_i h_i together, and sum_i c_i g_i on the same minibatch for nothing.
 
 `LoopOracle` is the plain per-client reference: one client at a time, double backward. Tests hold one against the other.
 """
@@ -50,12 +50,20 @@ class Oracle(Protocol):
         """(sum_i c_i g_i [d], all lambda^T g_i [n]), both on the same batch."""
         ...
 
+    def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(sum_i c_i g_i [d], sum_i c_i h_i [d], all lambda^T g_i [n]), all on the same batch."""
+        ...
+
     def gradients(self, w: Tensor, batch: Batch) -> Tensor:
         """g_i, client by client: [n, d]."""
         ...
 
     def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
         """h_i, client by client: [n, d]."""
+        ...
+
+    def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """g_i and h_i on the same batch, client by client: [n, d] both."""
         ...
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
@@ -75,15 +83,17 @@ def _gradient(loss: Tensor, w: Tensor, create_graph: bool = False) -> Tensor:
     return torch.autograd.grad(loss, w, create_graph=create_graph)[0]
 
 
-def product(problem: WeightingProblem, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Forward-over-reverse along lambda: (sum_i c_i h_i, lambda^T g_i for each i)."""
+def forward_over_reverse(
+    problem: WeightingProblem, w: Tensor, lam: Tensor, batch: Batch, c: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Along lambda: (sum_i c_i g_i, sum_i c_i h_i, lambda^T g_i for each i)."""
 
     def losses_and_gradient(u: Tensor) -> tuple[Tensor, Tensor]:
         losses, pull, *_ = vjp(lambda v: problem.losses(v, batch), u)
         return losses, pull(c)[0]
 
-    _, (inner, product), *_ = jvp(losses_and_gradient, (w,), (lam,))
-    return product, inner
+    (_, gradient), (inner, product), *_ = jvp(losses_and_gradient, (w,), (lam,))
+    return gradient, product, inner
 
 
 class FusedOracle:
@@ -105,8 +115,11 @@ class FusedOracle:
             return _gradient(c @ self.problem.losses(w, batch), w)
 
     def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
+        return self.gradient_and_product(w, lam, batch, c)[1:]
+
+    def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.no_grad():
-            return product(self.problem, w, lam, batch, c)
+            return forward_over_reverse(self.problem, w, lam, batch, c)
 
     def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
         w = w.detach().requires_grad_()
@@ -124,12 +137,13 @@ class FusedOracle:
             return torch.stack([_gradient(self._loss(w, batch, i), w) for i in range(self._count(batch))])
 
     def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
-        one = torch.ones(1, dtype=w.dtype, device=w.device)
-        with torch.no_grad():
-            select = self.problem.select
-            return torch.stack(
-                [product(self.problem, w, lam, select(batch, i), one)[0] for i in range(self._count(batch))]
-            )
+        return self.gradients_and_products(w, lam, batch)[1]
+
+    def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        one, select = torch.ones(1, dtype=w.dtype, device=w.device), self.problem.select
+        alone = (self.gradient_and_product(w, lam, select(batch, i), one)[:2] for i in range(self._count(batch)))
+        G, H = zip(*alone, strict=True)
+        return torch.stack(G), torch.stack(H)
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
         with torch.no_grad():
@@ -158,7 +172,11 @@ class LoopOracle(FusedOracle):
         return c @ self.gradients(w, batch)
 
     def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
-        return c @ self.products(w, lam, batch), self.gradients(w, batch) @ lam
+        return self.gradient_and_product(w, lam, batch, c)[1:]
+
+    def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        G, H = self.gradients_and_products(w, lam, batch)
+        return c @ G, c @ H, G @ lam
 
     def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
         G = self.gradients(w, batch)
@@ -171,14 +189,15 @@ class LoopOracle(FusedOracle):
         with torch.no_grad():
             return torch.stack([self._loss(w, batch, i) for i in range(self._count(batch))])
 
-    def products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
+    def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         w = w.detach().requires_grad_()
-        rows = []
+        G, H = [], []
         with torch.enable_grad():
             for i in range(self._count(batch)):
                 gradient = _gradient(self._loss(w, batch, i), w, create_graph=True)
-                rows.append(_gradient(gradient @ lam, w))
-        return torch.stack(rows)
+                G.append(gradient.detach())
+                H.append(_gradient(gradient @ lam, w))
+        return torch.stack(G), torch.stack(H)
 
 
 ORACLES: dict[str, type[FusedOracle]] = {"fused": FusedOracle, "loop": LoopOracle}

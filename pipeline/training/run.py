@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
@@ -145,6 +147,17 @@ def train(
     return module, history
 
 
+class ToDisk(TorchCheckpointIO):
+    """Writes a save straight to its file, where Lightning builds it in memory first and so takes the state twice.
+    Whoever asks for the save puts the finished file in place of the last one (`Recorder`)."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        with open(path, "wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def prepare_processor(device: torch.device, precision: str) -> None:
     """What makes training faster on it."""
     use_tensor_cores(precision)
@@ -191,6 +204,7 @@ def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: 
         "accelerator": accelerator,
         "devices": params.train.devices,
         "num_nodes": params.train.nodes,
+        "plugins": [ToDisk()],
         "strategy": Processes() if share.ranks > 1 else "auto",
         # Mixed precision is the network's own affair: what a method computes with vectors stays exact.
         "precision": "64-true" if params.train.precision == "64-true" else "32-true",

@@ -25,6 +25,10 @@ from tests.core.helpers import LARGE, make_turn, permuted, run, stationarity, we
 STEPS = {"eta_w": 0.03, "eta_x": 0.01}
 VARIANTS = {
     "primal_dual": ("primal_dual", PrimalDual(**STEPS, eta_lambda=0.1, dual_radius=LARGE, inner_steps=2)),
+    "primal_dual shared": (
+        "primal_dual",
+        PrimalDual(**STEPS, eta_lambda=0.1, dual_radius=LARGE, inner_steps=2, product_batch_size="shared"),
+    ),
     "rfho reverse": ("rfho", Rfho(**STEPS, inner_steps=3)),
     "rfho forward": ("rfho", Rfho(**STEPS, inner_steps=3, mode="forward")),
     "rfho realtime": ("rfho", Rfho(**STEPS, inner_steps=2, mode="realtime")),

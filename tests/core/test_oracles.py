@@ -35,6 +35,11 @@ def test_against_closed_forms(setting, oracle):
     gradient, inner = oracle.gradient_with_inner(w, lam, batch, c)
     torch.testing.assert_close(gradient, c @ G, **close)
     torch.testing.assert_close(inner, G @ lam, **close)
+    gradient, product, inner = oracle.gradient_and_product(w, lam, batch, c)
+    torch.testing.assert_close(gradient, c @ G, **close)
+    torch.testing.assert_close(product, toy.hessian(w, weights) @ lam, **close)
+    torch.testing.assert_close(inner, G @ lam, **close)
+    torch.testing.assert_close(oracle.gradients_and_products(w, lam, batch)[0], G, **close)
     torch.testing.assert_close(oracle.validation_gradient(w, (torch.tensor([-1]),)), toy.gradients(w)[0], **close)
     for row, i in zip(oracle.products(w, lam, batch), clients, strict=True):
         single = torch.zeros(toy.clients, dtype=torch.float64)
@@ -101,6 +106,11 @@ def test_noise_is_added_to_every_gradient_and_hessian_estimate(setting, oracle):
     torch.testing.assert_close(oracle.weighted_gradient(w, batch, c), c @ G)
     torch.testing.assert_close(oracle.gradients(w, batch), G)
     torch.testing.assert_close(c @ oracle.products(w, lam, batch), product)
+    for found, right in zip(oracle.gradient_and_product(w, lam, batch, c), (c @ G, product, G @ lam), strict=True):
+        torch.testing.assert_close(found, right)
+    rows, products = oracle.gradients_and_products(w, lam, batch)
+    torch.testing.assert_close(rows, G)
+    torch.testing.assert_close(c @ products, product)
     torch.testing.assert_close(oracle.inner_products(w, lam, batch), G @ lam)
     torch.testing.assert_close(oracle.losses(w, batch), toy.losses(w, exact), rtol=0, atol=0)
     _, e_0, _ = server = noisy.draw_validation(8)

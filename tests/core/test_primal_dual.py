@@ -240,6 +240,7 @@ def test_initial_dual_may_start_one_step_into_the_solve(toy):
         ({"hypergradient_batch": "product", "estimator": "paper"}, 1),
         ({"hypergradient_batch": "both", "estimator": "normalised"}, 1),
         ({"hypergradient_batch": "both", "estimator": "memory"}, 0),
+        ({"hypergradient_batch": "both", "product_batch_size": "shared"}, 0),
     ],
 )
 def test_counters_are_the_specification_s(toy, options, scalars):
@@ -280,6 +281,32 @@ def test_hypergradient_batch(toy, choice, mix):
     direction = ALGORITHMS["primal_dual"].step(state, turn).directions["x"]
     plain = toy.gradients(state.variables["w"])[1:] @ lam
     torch.testing.assert_close(direction, mix[0] * plain + mix[1] * 2 * plain)
+
+
+@pytest.mark.parametrize("estimator", ["paper", "memory"])
+def test_a_shared_batch_is_one_draw_for_gradient_product_and_hypergradient(toy, estimator):
+    """With white noise e_i on gradients and E_i on Hessians: all three directions hold the errors of ONE minibatch."""
+    noisy, drawn = dataclasses.replace(toy, noise=0.5), []
+
+    class Watched(FusedOracle):
+        def draw(self, stream, clients, size):
+            drawn.append(super().draw(stream, clients, size))
+            return drawn[-1]
+
+    hyper = dataclasses.replace(HYPER, product_batch_size="shared", estimator=estimator)
+    turn = dataclasses.replace(make_turn(hyper, noisy), oracle=Watched(noisy))
+    state = ALGORITHMS["primal_dual"].init(turn)
+    lam = torch.linspace(-1, 1, toy.dimension, dtype=torch.float64)
+    state.variables["lambda"] = lam
+    w, x = state.variables["w"], state.variables["x"]
+    found = ALGORITHMS["primal_dual"].step(state, turn).directions
+    ((_, e, E),) = drawn
+    G = toy.gradients(w)[1:] + e
+    sum_h = toy.hessian(w, x) @ lam + torch.einsum("i,ikl,l->k", x, E, lam)
+    g_0 = turn.oracle.validation_gradient(w, turn.validation())
+    torch.testing.assert_close(found["w"], g_0 + sum_h + hyper.gamma * x @ G)
+    torch.testing.assert_close(found["lambda"], hyper.dual_damping * lam - x @ G)
+    torch.testing.assert_close(found["x"], G @ lam)
 
 
 def test_equal_seeds_give_equal_bits_and_others_do_not(toy):

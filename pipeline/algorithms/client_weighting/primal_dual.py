@@ -31,7 +31,9 @@ For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.a
 The text prints g_w's last term outside the sum; the Lagrangian puts it inside, with x_i (specification, section 2,
 item 1). g_i and h_i come from independent minibatches B and B', which the analysis needs. The pass that yields h_i also
 yields lambda^T grad f_i on B'; the mean with the one on B has half the variance for nothing (`hypergradient_batch:
-both`), so that noise clients, which the projection holds at 0 from one side only, wander off half as far.
+both`), so that noise clients, which the projection holds at 0 from one side only, wander off half as far. With B' = B
+(`product_batch_size: shared`) that pass yields g_i as well, so a client makes one pass instead of two; each direction
+stays unbiased by itself, but the errors of g_i and h_i are correlated and lambda^T grad f_i has its full variance.
 
 Damping (ours). Along directions in which H = sum_j x_j Hess f_j is flat nothing ever pulls lambda back: what the first,
 crude rounds left there stays, and blurs lambda^T grad f_i between good and bad clients. Subtracting rho/2 ||lambda||^2
@@ -84,25 +86,32 @@ def step(state: State, turn: WeightingTurn) -> Step:
     active = turn.active().to(w.device)
     n, d = len(active), problem.dimension
 
+    shared = hyper.product_batch_size == "shared"
     B = turn.batch("gradient", active, turn.federation.batch_size)
-    B_product = turn.batch("product", active, _product_batch_size(turn))
+    B_product = B if shared else turn.batch("product", active, _product_batch_size(turn))
     wants_x = turn.inner == _hypergradient_step(turn)
 
     estimator = estimators.in_force(turn, w, vectors=2)
     if estimator == "memory":
         G, H = state.memory["G"], state.memory["H"]
-        G[active] = oracle.gradients(w, B)
-        H[active] = oracle.products(w, lam, B_product)
+        if shared:
+            G[active], H[active] = oracle.gradients_and_products(w, lam, B)
+        else:
+            G[active] = oracle.gradients(w, B)
+            H[active] = oracle.products(w, lam, B_product)
         sum_g, sum_h = oracle.total(x @ G), oracle.total(x @ H)
         g_x = oracle.total(G @ lam) if wants_x else None
     else:
         c = estimators.coefficients(estimator, x, active, hyper.active_weight_floor)
-        sum_h, inner = oracle.weighted_product(w, lam, B_product, c)
-        if wants_x and hyper.hypergradient_batch != "product":
-            sum_g, inner_g = oracle.gradient_with_inner(w, lam, B, c)
-            inner = inner_g if hyper.hypergradient_batch == "gradient" else (inner + inner_g) / 2
+        if shared:
+            sum_g, sum_h, inner = oracle.gradient_and_product(w, lam, B, c)
         else:
-            sum_g = oracle.weighted_gradient(w, B, c)
+            sum_h, inner = oracle.weighted_product(w, lam, B_product, c)
+            if wants_x and hyper.hypergradient_batch != "product":
+                sum_g, inner_g = oracle.gradient_with_inner(w, lam, B, c)
+                inner = inner_g if hyper.hypergradient_batch == "gradient" else (inner + inner_g) / 2
+            else:
+                sum_g = oracle.weighted_gradient(w, B, c)
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
@@ -113,7 +122,7 @@ def step(state: State, turn: WeightingTurn) -> Step:
         directions["x"] = state.memory["hypergradient"]
 
     # Per active client: down w and lambda, up g_i and h_i; a product-batch inner product is one more number.
-    from_product = hyper.hypergradient_batch != "gradient" and estimator != "memory"
+    from_product = hyper.hypergradient_batch != "gradient" and estimator != "memory" and not shared
     scalars = n if wants_x and from_product else 0
     cost = Cost(1, floats_up=2 * d * n + scalars, floats_down=2 * d * n, gradients=n, hvps=n)
     return Step(directions, cost)

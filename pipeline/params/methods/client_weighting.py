@@ -63,8 +63,11 @@ class PrimalDual(ServerOptions):
         "zero", "initial dual: zero, or -grad f_0(w_1) cut to the ball (one step of the linear solve)"
     )
     inner_steps: int = param(1, "updates of (w, lambda) per update of the weights", ge=1, symbol="K")
-    product_batch_size: PositiveInt | Auto = param(
-        "auto", "minibatch of the Hessian-vector product; auto = federation.batch_size", symbol="B'"
+    product_batch_size: PositiveInt | Auto | Literal["shared"] = param(
+        "auto",
+        "minibatch of the Hessian-vector product; auto = federation.batch_size; shared = the gradient's own minibatch,"
+        " one pass for both, against the theory's independence",
+        symbol="B'",
     )
     hypergradient_iterate: Literal["last", "random"] = param(
         "last",
@@ -74,7 +77,7 @@ class PrimalDual(ServerOptions):
         "both",
         "minibatch of lambda^T grad f_i: gradient = the gradient's, as in the listing; product = the product's, also"
         " unbiased; both = the mean of the two, half the variance for one more number sent;"
-        " memory always uses its stored gradients",
+        " memory always uses its stored gradients, and with product_batch_size: shared there is but one",
     )
 
 
