@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.cells import Cell, read
-from experiments.primal_dual_weighting.grid import ROWS
+from experiments.primal_dual_weighting.grid import rows_of
 from experiments.primal_dual_weighting.toy import METHODS, SETTINGS, Label
 from pipeline.tracking.figures import canvas_style, new_figure, save
 
@@ -39,7 +39,7 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
         figure.suptitle(title, x=0.02, ha="left", fontsize=14, fontweight="bold")
         tops = []
         for panel, participation in zip(panels, participations, strict=True):
-            for row in ROWS:
+            for row in rows_of(cells):
                 own = [c for c in cells if (c.row, c.participation) == (row, participation)]
                 curves = [found["curve"] for c in own if (found := read(c, folder)) and "curve" in found]
                 if not curves:
@@ -48,7 +48,9 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
                 dashed = row in ("oracle_weights", "average", "validation_only", "afl")
                 style = {"lw": 2.6 if row == "primal_dual" else 1.5, "ls": "--" if dashed else "-"}
                 order = 5 if row == "primal_dual" else 3
-                panel.plot(curves[0]["round"], mean, color=COLOURS[row], label=row, zorder=order, **style)
+                panel.plot(
+                    curves[0]["round"], mean, color=COLOURS.get(row, "#56B4E9"), label=row, zorder=order, **style
+                )
                 tops.append(float(mean.max()))
             panel.set(xlabel="round", title=f"participation {participation:g}")
         if not tops:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,19 @@ def table_cells(plan: Plan, table: str, winners: Winners) -> list[Cell]:
     a whole table."""
     size: Table = getattr(plan.sizes, table)
     cells = []
-    for seed, participation, row in itertools.product(size.seeds, size.participation, ROWS):
+    for seed, participation, row in itertools.product(size.seeds, size.participation, (*ROWS, *size.variants)):
         method = row.split(",")[0]
         settings = _settings(size, method)
         settings |= {"seed": seed, "federation.participation": participation, "partition.scheme": size.scheme}
-        settings |= LISTING if row == AS_PRINTED else _steps(method, winners.get(method, {}))
+        steps = winners.get(method, {}) | size.variants.get(row, {})
+        settings |= LISTING if row == AS_PRINTED else _steps(method, steps)
         cells.append(Cell(f"{plan.profile}-{table}", row, settings))
     return cells
+
+
+def rows_of(cells: Sequence[Cell]) -> list[str]:
+    """Their rows, in the table's order."""
+    return list(dict.fromkeys(cell.row for cell in cells))
 
 
 def _settings(size: Runs, method: str) -> dict[str, Any]:

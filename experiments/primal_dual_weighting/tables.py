@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments import report
 from experiments.cells import Cell, Result, read
-from experiments.primal_dual_weighting.grid import HERE, ROWS
+from experiments.primal_dual_weighting.grid import HERE, rows_of
 from experiments.primal_dual_weighting.toy import Label
 
 Row = dict[str, Any]
@@ -23,7 +23,7 @@ def summarise(cells: Sequence[Cell], folder: Path, published: bool) -> list[Row]
     paper = _published() if published else {}
     rows = []
     for participation in sorted({cell.participation for cell in cells}, reverse=True):
-        for name in ROWS:
+        for name in rows_of(cells):
             own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
             if own:
                 found = [result for cell in own if (result := read(cell, folder)) is not None]
@@ -178,14 +178,14 @@ def curves(cells: Sequence[Cell], folder: Path, participation: float) -> list[Ro
     table."""
     columns: dict[str, np.ndarray] = {}
     rounds: list[float] = []
-    for name in ROWS:
+    for name in rows_of(cells):
         own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
         ended = [result["curve"] for cell in own if (result := read(cell, folder)) and "curve" in result]
         if ended:
             rounds = ended[0]["round"]
             columns[name] = 100 * np.mean([curve["test_accuracy"] for curve in ended], axis=0)
     return [
-        {"round": int(r), **{name: columns[name][i] if name in columns else "" for name in ROWS}}
+        {"round": int(r), **{name: columns[name][i] if name in columns else "" for name in rows_of(cells)}}
         for i, r in enumerate(rounds)
     ]
 
