@@ -16,11 +16,23 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import cheaper, devices, imports, local_epochs, many_clients, memory, rivals, round_cost, scaling
+from benchmarks import (
+    cheaper,
+    devices,
+    imports,
+    local_epochs,
+    many_clients,
+    memory,
+    rivals,
+    round_cost,
+    scaling,
+    targets,
+)
 from benchmarks.timing import device
 
 BENCHMARKS = {
     "round": round_cost,
+    "targets": targets,
     "scaling": scaling,
     "memory": memory,
     "devices": devices,
@@ -37,19 +49,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS, "charts"], help="which; all if none is named")
     parser.add_argument("--record", action="store_true", help="append the figures to the record book")
-    options = parser.parse_args()
+    options, failed = parser.parse_args(), []
     for name in options.names or BENCHMARKS:
         if name == "charts":
             from benchmarks.charts import draw_all  # matplotlib is not everywhere
 
             draw_all(RECORDS, Path("docs/benchmarks"))
             continue
-        figures = BENCHMARKS[name].measure()
+        try:
+            figures = BENCHMARKS[name].measure()
+        except Exception as error:  # the others may still have something to say
+            print(f"{name}: failed, {type(error).__name__}: {error}", file=sys.stderr)
+            failed.append(name)
+            continue
         print(f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in figures.items()))
         if options.record:
             record = {"benchmark": name, **machine(), "repetitions": BENCHMARKS[name].REPETITIONS, "figures": figures}
             with RECORDS.open("a") as file:
                 file.write(json.dumps(record) + "\n")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def machine() -> dict[str, str | int]:

@@ -46,9 +46,9 @@ def measure() -> dict[str, float]:
 
 
 def counts() -> list[int]:
-    """Powers of two, as far as GPUs or cores go; two at least, for on one core they show the price."""
+    """Powers of two, as far as GPUs or cores go."""
     most = torch.cuda.device_count() if device().type == "cuda" else os.cpu_count() or 1
-    return [2**k for k in range(max(2, most.bit_length()))]
+    return [2**k for k in range(most.bit_length())]
 
 
 def curves() -> dict[str, dict[str, Any]]:

@@ -102,14 +102,14 @@ def digits() -> RawDataset:
         return made_up(1_438, "digits")
 
 
-def made_up(images: int, name: str = "mnist") -> RawDataset:
-    """Random images of MNIST's shape and labels, all labels alike."""
+def made_up(images: int, name: str = "mnist", tested: int = 1_000) -> RawDataset:
+    """Random images of MNIST's shape and labels, all labels alike; `tested` more as the test set."""
     rng = np.random.default_rng(0)
 
     def part(count: int) -> tuple[np.ndarray, np.ndarray]:
         return rng.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8), rng.permutation(np.arange(count) % 10)
 
-    return RawDataset(name, 10, *part(images), *part(1_000))
+    return RawDataset(name, 10, *part(images), *part(tested))
 
 
 def equal_clients(raw: RawDataset, settings: dict[str, Any]) -> Case:
@@ -117,7 +117,7 @@ def equal_clients(raw: RawDataset, settings: dict[str, Any]) -> Case:
     base = {"data.name": "mnist", "partition.scheme": "iid", "train.eval_every": 10**6}
     params = resolve(override(Params(), base | {"federation.sampling": "fixed"} | settings))
     partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed=0)
-    return params, build_problem(params, raw, partition, device())
+    return params, build_problem(params, raw, partition, device_for("auto", params.train.devices))
 
 
 def matmul_rate(size: int = 2048, repetitions: int = 5) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
-from pipeline.oracles.weighting import FusedOracle, forward_over_reverse
+from pipeline.oracles.weighting import FusedOracle, client_by_client, forward_over_reverse
 from pipeline.problems.base import Batch
 
 
@@ -27,8 +27,9 @@ class FunctionalOracle(FusedOracle):
         return pull(c)[0], self.inner_products(w, lam, batch)
 
     def gradients(self, w: Tensor, batch: Batch) -> Tensor:
-        alone = range(self._count(batch))
-        return torch.stack([grad(lambda v, i=i: self._loss(v, batch, i))(w) for i in alone])
+        if w.is_cuda:
+            return client_by_client(lambda one: self._alone(w, one), batch)
+        return torch.stack([self._alone(w, self.problem.select(batch, i)) for i in range(self._count(batch))])
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
         return jvp(lambda v: self.problem.losses(v, batch), (w,), (lam,))[1]

@@ -139,8 +139,9 @@ class ImageBilevel:
         return F.cross_entropy(scores, self.data.validation_labels).expand(self.clients)
 
     def scores_of(self, variables: Variables, X: Tensor, owners: Tensor) -> Tensor:
-        """Logits [b, classes] of the images X [b, ...], which belong to the clients `owners` [b]."""
-        return self.model.apply(self.network(variables), X)
+        """Logits [b, classes] of the images X [b, ...], which belong to the clients `owners` [b]; never in mixed
+        precision."""
+        return self.model.exact.apply(self.network(variables), X)
 
 
 def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:

@@ -127,6 +127,7 @@ def train(
             range(params.train.rounds),
             ckpt_path=None if recorder.fresh else str(folder.checkpoint),
         )
+        module.to(task.device)  # Lightning leaves it on the CPU, whatever it was trained on
         module.put_together()
     except NotFinite as error:
         if share.rank:
@@ -159,7 +160,7 @@ class ToDisk(TorchCheckpointIO):
 
 
 def prepare_processor(device: torch.device, precision: str) -> None:
-    """What makes training faster on it."""
+    """How it multiplies, and what makes it faster; before training and before evaluating."""
     use_tensor_cores(precision)
     if device.type == "cpu":
         keep_freed_memory()

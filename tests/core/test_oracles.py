@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pipeline.oracles import FusedOracle, LoopOracle
+from pipeline.oracles.weighting import client_by_client
 from pipeline.problems.toy import Toy
 
 
@@ -45,6 +46,18 @@ def test_against_closed_forms(setting, oracle):
         single = torch.zeros(toy.clients, dtype=torch.float64)
         single[i] = 1.0
         torch.testing.assert_close(row, toy.hessian(w, single) @ lam, **close)
+
+
+def test_a_batched_pass_answers_as_clients_do_one_by_one(setting):
+    """What a GPU takes: gradients and products of all clients at once, here on a CPU, with white noise in the batch."""
+    toy, w, lam, _, clients, _ = setting
+    noisy, one = replace(toy, noise=0.5), torch.ones(1, dtype=torch.float64)
+    oracle, batch = FusedOracle(noisy), noisy.draw(7, clients, 1)
+    G, H = client_by_client(lambda part: oracle.gradient_and_product(w, lam, part, one)[:2], batch)
+    rows, products = oracle.gradients_and_products(w, lam, batch)
+    torch.testing.assert_close(client_by_client(lambda part: oracle._alone(w, part), batch), rows)
+    torch.testing.assert_close(G, rows)
+    torch.testing.assert_close(H, products)
 
 
 def test_product_against_finite_differences(setting):

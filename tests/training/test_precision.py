@@ -7,12 +7,13 @@ import torch
 
 from pipeline.data.catalog import resolve
 from pipeline.params import Model
-from pipeline.training.evaluation import accuracy
-from pipeline.training.precision import use_tensor_cores
+from pipeline.params.pairs import FITS
+from pipeline.training.evaluation import accuracy, outcome
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.run import train
+from pipeline.training.run import build_module, train
 from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
+from tests.training.test_problems import settings_of, task_of
 
 
 def trained(params, digits, partition, folder):
@@ -40,6 +41,27 @@ def test_a_mixed_run_goes_where_the_exact_one_goes(algorithm, params, digits, pa
         assert torch.linalg.vector_norm(mixed - exact) <= 0.2 * torch.linalg.vector_norm(exact)
 
 
+@pytest.mark.parametrize("problem", [p for p in FITS if "bilevel" in FITS[p] and p != "toy"])
+def test_no_problem_rounds_what_it_measures(problem, digits):
+    """Every measure, and the figures at the end, of the same variables under both precisions."""
+    found = []
+    for name in ("32-true", "bf16-mixed"):
+        task = task_of(settings_of("simfbo", problem, train__precision=name), digits)
+        start = build_module(settings_of("simfbo", problem), task.problem).served
+        ended = outcome(task.problem, start)
+        found.append(task.measure(start) | {"final": ended.validation_loss, "test": ended.test.loss})
+    assert found[0] == found[1]
+
+
+def test_every_client_its_own_head_is_not_rounded_either(digits):
+    found = []
+    for name in ("32-true", "bf16-mixed"):
+        params = settings_of("fedbio_local", "hyper_representation", train__precision=name)
+        task = task_of(params, digits)
+        found.append(task.measure(build_module(params, task.problem).served))
+    assert found[0] == found[1]
+
+
 def test_evaluations_are_never_rounded(params, digits, partition, tmp_path):
     chosen = replace(params, train=replace(params.train, precision="bf16-mixed"))
     problem, served, rows = trained(chosen, digits, partition, tmp_path)
@@ -50,11 +72,12 @@ def test_evaluations_are_never_rounded(params, digits, partition, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("32-true", False), ("bf16-mixed", False), ("tf32", True)])
-def test_a_gpu_rounds_float32_only_when_asked_to(name, rounds):
-    """torch's own default rounds in convolutions, so that 32-true would not be what it says."""
+def test_a_gpu_rounds_float32_only_when_asked_to(name, rounds, params, digits, partition, tmp_path):
+    """torch's own default rounds in convolutions, so that 32-true would not be what it says; set by every training."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
-        use_tensor_cores(name)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not rounds
+        trained(replace(params, train=replace(params.train, rounds=1, precision=name)), digits, partition, tmp_path)
         assert torch.backends.cuda.matmul.allow_tf32 is rounds
         assert torch.backends.cudnn.allow_tf32 is rounds
     finally:

@@ -23,7 +23,7 @@ from pipeline.errors import UserError
 from pipeline.oracles import FusedOracle
 from pipeline.params import PrimalDual
 from pipeline.training.history import History
-from pipeline.training.module import NotFinite
+from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.resume import MATHEMATICS, ResumeFolder
 from pipeline.training.run import ToDisk, build_module, run_fingerprint, train
 from pipeline.training.setup import build_problem, device_for
@@ -53,6 +53,25 @@ def test_a_save_is_not_built_in_memory_first(tmp_path):
     finally:
         tracemalloc.stop()
     assert torch.equal(torch.load(path)["w"], state["w"])
+
+
+def test_every_save_of_a_run_goes_that_way(params, digits, partition, tmp_path, monkeypatch):
+    saved = []
+    save = ToDisk.save_checkpoint
+    monkeypatch.setattr(ToDisk, "save_checkpoint", lambda *given, **more: saved.append(save(*given, **more)))
+    fit(params, digits, partition, tmp_path)
+    assert len(saved) == 4  # at the start, after rounds 5 and 10, at the end
+
+
+def test_after_training_the_module_is_where_the_data_are(params, digits, partition, tmp_path, monkeypatch):
+    """Lightning's teardown takes it to the CPU; whoever evaluates afterwards wants it where the data are."""
+    moves = []
+    cpu, to = FederatedBilevel.cpu, FederatedBilevel.to
+    monkeypatch.setattr(FederatedBilevel, "cpu", lambda self: moves.append("cpu") or cpu(self))
+    monkeypatch.setattr(FederatedBilevel, "to", lambda self, *where: moves.append(where) or to(self, *where))
+    fit(params, digits, partition, tmp_path)
+    assert "cpu" in moves
+    assert moves[-1] == (torch.device("cpu"),)
 
 
 def without_seconds(rows):
