@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import (
+    batching,
     cheaper,
     devices,
     imports,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "scaling": scaling,
     "memory": memory,
     "devices": devices,
+    "batching": batching,
     "cheaper": cheaper,
     "epochs": local_epochs,
     "clients": many_clients,

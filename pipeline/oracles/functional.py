@@ -27,7 +27,7 @@ class FunctionalOracle(FusedOracle):
         return pull(c)[0], self.inner_products(w, lam, batch)
 
     def gradients(self, w: Tensor, batch: Batch) -> Tensor:
-        if w.is_cuda:
+        if not self._one_by_one:
             return client_by_client(lambda one: self._alone(w, one), batch)
         return torch.stack([self._alone(w, self.problem.select(batch, i)) for i in range(self._count(batch))])
 

@@ -105,8 +105,8 @@ def client_by_client(function: Callable[[Batch], Result], batch: Batch) -> Resul
 
 
 class FusedOracle:
-    """All clients in one pass. Per-client answers [n, d], which only the memory estimator needs, take a batched pass on
-    a GPU; on a CPU they go one by one, because batched convolutions with other weights' gradients are slow there."""
+    """All clients in one pass. Per-client answers [n, d], which only the memory estimator needs, take a batched pass
+    too, unless the problem says that one by one is faster."""
 
     def __init__(self, problem: WeightingProblem) -> None:
         self.problem = problem
@@ -126,8 +126,8 @@ class FusedOracle:
         return self.gradient_and_product(w, lam, batch, c)[1:]
 
     def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.no_grad():
-            return forward_over_reverse(self.problem, w, lam, batch, c)
+        with torch.enable_grad():  # without, group normalisation has no forward derivative of its backward pass
+            return forward_over_reverse(self.problem, w.detach(), lam, batch, c)
 
     def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
         w = w.detach().requires_grad_()
@@ -140,7 +140,7 @@ class FusedOracle:
             return _gradient(c @ primal, w), inner
 
     def gradients(self, w: Tensor, batch: Batch) -> Tensor:
-        if w.is_cuda:
+        if not self._one_by_one:
             with torch.no_grad():
                 return client_by_client(lambda one: self._alone(w, one), batch)
         w = w.detach().requires_grad_()
@@ -152,7 +152,7 @@ class FusedOracle:
 
     def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         one, select = torch.ones(1, dtype=w.dtype, device=w.device), self.problem.select
-        if w.is_cuda:
+        if not self._one_by_one:
             return client_by_client(lambda part: self.gradient_and_product(w, lam, part, one)[:2], batch)
         alone = (self.gradient_and_product(w, lam, select(batch, i), one)[:2] for i in range(self._count(batch)))
         G, H = zip(*alone, strict=True)
@@ -171,6 +171,10 @@ class FusedOracle:
         with torch.enable_grad():
             return _gradient(self.problem.validation_loss(w, batch), w)
 
+    @property
+    def _one_by_one(self) -> bool:
+        return self.problem.one_by_one
+
     def _alone(self, w: Tensor, batch: Batch) -> Tensor:
         """The gradient of the only client in the batch, by torch.func."""
         return grad(lambda v: self.problem.losses(v, batch)[0])(w)
@@ -184,6 +188,10 @@ class FusedOracle:
 
 class LoopOracle(FusedOracle):
     """One client at a time, by double backward: slow and plain."""
+
+    @property
+    def _one_by_one(self) -> bool:
+        return True
 
     def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
         return c @ self.gradients(w, batch)

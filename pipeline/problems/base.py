@@ -143,6 +143,11 @@ class WeightingProblem(Problem, Protocol):
     """min_x f_0(w*(x)) over the simplex, w*(x) = argmin_w sum_i x_i f_i(w)."""
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether derivatives of one client after the other are faster here than a batched pass."""
+        ...
+
+    @property
     def dimension(self) -> int:
         """d."""
         ...

@@ -96,6 +96,10 @@ class Toy:
     def draw_validation(self, stream: int) -> ToyBatch:
         return self.draw(stream, torch.tensor([-1]), 1)
 
+    @property
+    def one_by_one(self) -> bool:
+        return False
+
     def losses(self, w: Tensor, batch: ToyBatch) -> Tensor:
         clients, *noise = batch
         rows = clients + 1

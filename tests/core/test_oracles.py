@@ -4,10 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from pipeline.algorithms import ALGORITHMS
+from pipeline.models import FlatModel
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.oracles.weighting import client_by_client
+from pipeline.params import PrimalDual
+from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.toy import Toy
+from pipeline.repetitions import Repetitions
+from tests.core.helpers import make_turn, run
+from tests.problems import small
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +66,30 @@ def test_a_batched_pass_answers_as_clients_do_one_by_one(setting):
     torch.testing.assert_close(client_by_client(lambda part: oracle._alone(w, part), batch), rows)
     torch.testing.assert_close(G, rows)
     torch.testing.assert_close(H, products)
+
+
+def normalising():
+    """4 x 4 images; its group normalisation has no forward derivative of its backward pass where gradients are off."""
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.GroupNorm(1, 2), nn.Flatten(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_group_normalisation_within_and_without_a_batched_pass(monkeypatch, batched):
+    """Batched: as on a GPU. Fused = loop; and several runs together, which need vmap, = one alone."""
+    problem = ClientWeighting(FlatModel(normalising), small.data())
+    monkeypatch.setattr(ClientWeighting, "one_by_one", not batched)
+    fused, loop, w = FusedOracle(problem), LoopOracle(problem), problem.initial(0).double()
+    lam, c = torch.linspace(-1, 1, len(w), dtype=w.dtype), torch.tensor([0.2, 0.5, 0.3], dtype=w.dtype)
+    batch = problem.draw(1, torch.arange(3), 4)
+    with torch.no_grad():
+        found = [*fused.gradients_and_products(w, lam, batch), *fused.weighted_product(w, lam, batch, c)]
+    right = [*loop.gradients_and_products(w, lam, batch), *loop.weighted_product(w, lam, batch, c)]
+    for one, other in zip(found, right, strict=True):
+        torch.testing.assert_close(one, other)
+    turns = [make_turn(PrimalDual(), problem, seed=seed) for seed in range(2)]
+    runs = Repetitions(ALGORITHMS["primal_dual"], turns)
+    runs.round()
+    torch.testing.assert_close(runs.variables(1)["w"], run("primal_dual", turns[1], 1).variables["w"])
 
 
 def test_product_against_finite_differences(setting):
