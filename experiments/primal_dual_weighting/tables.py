@@ -71,12 +71,14 @@ def _published() -> dict[tuple[str, float], dict[str, str]]:
 
 
 def markdown(rows: Iterable[Row], published: bool) -> str:
-    """The table for the page."""
+    """The table for the page; rows without any run and without a published figure in a line below it."""
+    rows = list(rows)
+    shown = [row for row in rows if row["runs"][0] != "0" or row["diverged"] or (published and row["published"])]
     head = ["participation", "method", "runs", "accuracy %"]
     head += ["published %", "difference"] if published else []
     head += ["weights of the clean clients", "noise client, mean", "largest"]
     lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
-    for row in rows:
+    for row in shown:
         cells = [f"{row['participation']:g}", row["row"], row["runs"], _accuracy(row)]
         if published:
             paper = row["published"]
@@ -86,7 +88,16 @@ def markdown(rows: Iterable[Row], published: bool) -> str:
         cells.append("" if weights is None else " ".join(f"{value:.3f}" for value in weights))
         cells += ["" if row[name] is None else f"{row[name]:.1e}" for name in ("noise", "largest_noise")]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return _table(lines if shown else [], [row for row in rows if row not in shown])
+
+
+def _table(lines: Sequence[str], missing: Sequence[Row]) -> str:
+    """The table's lines, and which rows are not run."""
+    absent: dict[str, list[str]] = {}
+    for row in missing:
+        absent.setdefault(f"{row['participation']:g}", []).append(row["row"].replace(",", ":"))
+    listed = "; ".join(f"at participation {p}: {', '.join(names)}" for p, names in absent.items())
+    return "\n".join(lines) + ("\n\n" * bool(lines) + f"Not run: {listed}." if absent else "")
 
 
 def _accuracy(row: Row) -> str:
@@ -135,13 +146,13 @@ def detection_markdown(rows: Sequence[Row]) -> str:
     head = ["participation", "method", "runs", "accuracy %", "weight of clean clients", "AUC"]
     head += [f"AUC, {key.removeprefix('detection_auc_')}" for key in kinds] + ["rank correlation"]
     lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
-    for row in rows:
-        missing = "diverged" if row["diverged"] else "not run"
-        accuracy = missing if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
+    shown = [row for row in rows if row["test_accuracy"] is not None or row["diverged"]]
+    for row in shown:
+        accuracy = "diverged" if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
         keys = ("clean_weight", "detection_auc", *kinds, "quality_correlation")
         cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in keys]
         lines.append(f"| {row['participation']:g} | {row['row']} | {row['runs']} | {accuracy} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return _table(lines if shown else [], [row for row in rows if row not in shown])
 
 
 def first_below(curve: Sequence[float], rounds: Sequence[int], share: float = 0.1) -> float:
