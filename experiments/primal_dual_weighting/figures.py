@@ -46,10 +46,17 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
                     continue
                 mean = 100 * np.mean([curve["test_accuracy"] for curve in curves], axis=0)
                 dashed = row in ("oracle_weights", "average", "validation_only", "afl")
-                style = {"lw": 2.6 if row == "primal_dual" else 1.5, "ls": "--" if dashed else "-"}
+                method, *_ = row.split(",")
+                variant = row not in COLOURS  # of a method: its colour, dotted
+                style = {"lw": 2.6 if row == "primal_dual" else 1.5, "ls": "--" if dashed else ":" if variant else "-"}
                 order = 5 if row == "primal_dual" else 3
                 panel.plot(
-                    curves[0]["round"], mean, color=COLOURS.get(row, "#56B4E9"), label=row, zorder=order, **style
+                    curves[0]["round"],
+                    mean,
+                    color=COLOURS[method if variant else row],
+                    label=row,
+                    zorder=order,
+                    **style,
                 )
                 tops.append(float(mean.max()))
             panel.set(xlabel="round", title=f"participation {participation:g}")
@@ -57,19 +64,21 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
             return None
         best = max(tops)
         panels[0].set(ylabel="test accuracy %", ylim=(max(0.0, best - 14), best + 0.7))
-        handles, labels = max((p.get_legend_handles_labels() for p in panels), key=lambda pair: len(pair[0]))
-        figure.legend(handles, labels, loc="outside right center", fontsize=9)
+        shown = {label: handle for p in panels for handle, label in zip(*p.get_legend_handles_labels(), strict=True)}
+        order_of = [row for row in rows_of(cells) if row in shown]
+        figure.legend([shown[row] for row in order_of], order_of, loc="outside right center", fontsize=9)
     return figure
 
 
 def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
-    """Figures 1 and 2: value above, stationarity below, a column per setting and K, the smallest eta_x.
-    Bands: 0.1 standard error of the
-    value, 0.5 of the stationarity, as in the paper. None without any run."""
+    """Figures 1 and 2: value above, stationarity below, a column per setting and K that was run, the smallest eta_x.
+    Bands: 0.1 standard error of the value, 0.5 of the stationarity, as in the paper. None without any run."""
     labels_of = {Label.of(cell): cell for cell in cells}
     inner, eta_x = sorted({label.K for label in labels_of}), min(label.eta_x for label in labels_of)
-    columns = [(setting, K) for setting in SETTINGS for K in inner]
-    drawn = False
+    run = {(label.setting, label.K) for label, cell in labels_of.items() if cell.path(folder).is_file()}
+    columns = [(setting, K) for setting in SETTINGS for K in inner if (setting, K) in run]
+    if not columns:
+        return None
     with canvas_style():
         figure = new_figure(3.1 * len(columns) + 1.4, 6.4)
         axes = figure.subplots(2, len(columns), squeeze=False, sharex=True)
@@ -79,7 +88,6 @@ def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
                 found = read(cell, folder) if cell else None
                 if found is None:
                     continue
-                drawn = True
                 for panel, name, share in zip(axes[:, j], ("upper_value", "stationarity"), (0.1, 0.5), strict=True):
                     values = np.array(found[name], dtype=float)
                     mean, error = values.mean(0), values.std(0) / np.sqrt(len(values)) * share
@@ -93,7 +101,7 @@ def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
         axes[1, 0].set_ylabel("stationarity")
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", fontsize=9)
-    return figure if drawn else None
+    return figure
 
 
 def save_if_any(figure: Figure | None, path: Path) -> bool:

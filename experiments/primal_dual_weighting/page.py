@@ -61,7 +61,8 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
     rows = tables.summarise(cells, folder, published)
     tables.write_csv(rows, out / f"{table}.csv")
     for participation in size.participation:
-        tables.write_csv(tables.curves(cells, folder, participation), out / f"{table}_p{participation:g}.csv")
+        if curves := tables.curves(cells, folder, participation):
+            tables.write_csv(curves, out / f"{table}_p{participation:g}.csv")
     parts = [
         f"## {TITLES[table]}: {size.data}, {size.model}, {size.rounds} rounds",
         tables.markdown(rows, published),
