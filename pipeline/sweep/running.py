@@ -1,11 +1,11 @@
 """Running a sweep: what is finished is left alone, the rest goes one after another or together.
 
 Together pays where a run alone leaves the processor waiting. Five seeds of primal_dual, one thread of a busy Intel Xeon
-(digits, full participation, medians of five pairs): a round of all five costs, over five rounds alone,
+(`python -m benchmarks batching`): a round of all five costs, over five rounds alone,
 
 | toy | linear | mlp | lenet5 |
 |---|---|---|---|
-| 0.37 | 0.89 | 1.0 | 1.5 |
+| 0.37 | 1.1 | 1.0 | 2.2 |
 
 So `together: auto` means together for the toy, and one after another for networks on a CPU. On a GPU, where small
 kernels wait for their launches, it means together as well; that is expectation, not measured yet.

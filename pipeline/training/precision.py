@@ -6,6 +6,9 @@
 | tf32 | float32 | float32; in a GPU's products and convolutions rounded to ten bits of mantissa |
 | bf16-mixed | float32 | bfloat16 in training, float32 in evaluations |
 | 64-true | float64 | float64 |
+
+Runs computed together (`pipeline.repetitions`) agree with each alone up to the order of summation, and in bfloat16 that
+order shows: within some tenths of a per cent after a few rounds.
 """
 
 from __future__ import annotations
