@@ -11,8 +11,8 @@ from pipeline.tracking.publish import publish
 from pipeline.tracking.record import Record
 from pipeline.tracking.report import write_report, write_toy_report
 from pipeline.training.evaluation import outcome
+from pipeline.training.precision import use_tensor_cores
 from pipeline.training.results import load_variables
-from pipeline.training.run import prepare_processor
 from pipeline.training.setup import build_problem, build_toy, device_for
 
 
@@ -24,9 +24,8 @@ def evaluate(params: Params, paths: Paths) -> None:
 
 def image_report(params: Params, paths: Paths, record: Record) -> str:
     raw, partition = load(paths.raw(params.data.name)).first(params.subset), Partition.load(paths.partition)
-    device = device_for(params.train.accelerator)
-    prepare_processor(device, params.train.precision)
-    problem = build_problem(params, raw, partition, device)
+    use_tensor_cores(params.train.precision)
+    problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
     model, data = problem.model, problem.data
     variables = {name: value.to(data.device) for name, value in load_variables(paths.model).items()}
     trained = len(problem.network(variables))

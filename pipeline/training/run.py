@@ -160,7 +160,7 @@ class ToDisk(TorchCheckpointIO):
 
 
 def prepare_processor(device: torch.device, precision: str) -> None:
-    """How it multiplies, and what makes it faster; before training and before evaluating."""
+    """How it multiplies, and what makes training faster on it."""
     use_tensor_cores(precision)
     if device.type == "cpu":
         keep_freed_memory()
