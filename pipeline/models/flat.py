@@ -202,7 +202,7 @@ class FlatModel:
     def _call(self, parts: list[Tensor], X: Tensor) -> Tensor:
         values = {name: self._within(parts[i]) for name, i in self._places.items()}
         logits: Tensor = functional_call(self._network, values, (self._within(X),), tie_weights=False)
-        return logits.to(parts[0].dtype)
+        return logits.to(parts[0].dtype) if self._mixed else logits
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""
