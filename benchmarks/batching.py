@@ -1,9 +1,9 @@
-"""Whether it pays to compute things together: the measurements behind two rules of the library.
+"""Whether it pays to compute things together: the measurements behind three rules of the library.
 
 | figure | what | the rule it stands behind |
 |---|---|---|
 | local_NETWORK | ten clients' gradients, each at its own parameters: one batched pass over one by one | `pipeline.oracles.local`: one by one for convolutions on a CPU |
-| client_NETWORK | ten clients' gradients and products at the server's parameters, likewise | `pipeline.oracles.weighting`: one by one on a CPU |
+| client_NETWORK | ten clients' gradients and products at the server's parameters, likewise | `pipeline.oracles.weighting`: one by one for convolutions on a CPU |
 | runs_NETWORK | a round of five seeds as one computation over five rounds alone | `pipeline.sweep.running`: `together: auto` |
 
 Below 1 it pays. Made-up images of MNIST's shape, 10 clients x 50, primal_dual; `runs_toy` is the toy laboratory.
@@ -18,16 +18,11 @@ from typing import Any
 import torch
 
 from benchmarks.targets import together
-from benchmarks.timing import Case, clock, device, interleaved, made_up, median_ratio
-from pipeline.data.catalog import resolve
-from pipeline.data.datasets import RawDataset
-from pipeline.data.partition import make_partition
+from benchmarks.timing import Case, clock, equal_clients, interleaved, made_up, median_ratio, params_of
 from pipeline.oracles.local import FusedLocal
 from pipeline.oracles.weighting import FusedOracle, client_by_client
-from pipeline.params import Params
-from pipeline.params.spec import override
 from pipeline.problems.client_weighting import ClientWeighting
-from pipeline.training.setup import build_problem, build_toy
+from pipeline.training.setup import build_toy
 
 REPETITIONS, BATCH, SEEDS = 5, 50, 5
 NETWORKS = ("linear", "mlp", "lenet5")
@@ -38,11 +33,12 @@ def measure() -> dict[str, float]:
     raw = made_up(20_000)
     figures = {}
     for network in NETWORKS:
-        cases = [case(raw, network, seed) for seed in range(SEEDS)]
+        chosen = {"model.name": network, "federation.batch_size": BATCH, "algorithms.primal_dual.eta_w": 0.01}
+        cases = [equal_clients(raw, chosen | {"seed": seed}) for seed in range(SEEDS)]
         figures[f"local_{network}"] = ratio(*local_gradients(cases[0]))
         figures[f"client_{network}"] = ratio(*client_derivatives(cases[0]))
         figures[f"runs_{network}"] = ratio(*runs(cases, rounds=3))
-    toy = resolve(override(Params(), {"data.name": "toy", "algorithms.primal_dual.eta_w": 0.01}))
+    toy = params_of({"data.name": "toy", "algorithms.primal_dual.eta_w": 0.01})
     laboratories = [replace(toy, seed=seed) for seed in range(SEEDS)]
     figures["runs_toy"] = ratio(*runs([(params, build_toy(params)) for params in laboratories], rounds=50))
     return figures
@@ -52,14 +48,6 @@ def ratio(batched: Callable[[], float], alone: Callable[[], float]) -> float:
     """Of two ways, measured in turn."""
     times = interleaved({1: batched, 0: alone}, REPETITIONS)
     return median_ratio(times[1], times[0])
-
-
-def case(raw: RawDataset, network: str, seed: int) -> Case:
-    """One seed's run."""
-    settings = {"data.name": "mnist", "model.name": network, "seed": seed, "federation.batch_size": BATCH}
-    params = resolve(override(Params(), {**settings, "partition.scheme": "iid", "algorithms.primal_dual.eta_w": 0.01}))
-    partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed)
-    return params, build_problem(params, raw, partition, device())
 
 
 def local_gradients(case: Case) -> tuple[Callable[[], float], Callable[[], float]]:

@@ -11,16 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import Stopwatch, device, digits, median_ratio
-from pipeline.data.catalog import resolve
+from benchmarks.timing import Stopwatch, case, device, digits, median_ratio
 from pipeline.data.datasets import RawDataset
-from pipeline.data.partition import make_partition
-from pipeline.params import Params
-from pipeline.params.spec import override
 from pipeline.training.evaluation import accuracy
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
-from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
 
 REPETITIONS = 3
@@ -57,9 +52,7 @@ def variants() -> dict[str, dict[str, Any]]:
 
 def run(raw: RawDataset, settings: dict[str, Any]) -> tuple[float, float]:
     """Seconds per round, and the test accuracy after the last."""
-    params = resolve(override(Params(), {"train.eval_every": 10**6} | settings))
-    partition = make_partition(raw.train_labels, "digits", 10, params.partition, seed=params.seed)
-    problem, watch = build_problem(params, raw, partition, device()), Stopwatch()
+    (params, problem), watch = case(raw, settings), Stopwatch()
     with tempfile.TemporaryDirectory() as root, ResumeFolder(Path(root), "run") as folder:
         module, _ = train(params, image_task(problem), folder, callbacks=(watch,), progress=False)
     return watch.per_round(2), accuracy(problem, module.served, problem.data.test_images, problem.data.test_labels)

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import Stopwatch, device, equal_clients, interleaved, made_up, median_ratio
+from benchmarks.timing import Stopwatch, device, equal_clients, interleaved, made_up, median_ratio, params_of
 from pipeline.training.processes import companions, share_of
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
@@ -77,7 +77,7 @@ def elsewhere(chosen: dict[str, Any], count: int) -> float:
 
 def here(chosen: dict[str, Any]) -> float | None:
     """Seconds per round of one point; of the first process alone."""
-    share = share_of(equal_clients(made_up(1_000), chosen)[0].train)
+    share = share_of(params_of(chosen).train)
     with companions(share), tempfile.TemporaryDirectory() as root:
         params, problem = equal_clients(made_up(20_000), chosen)
         watch = Wall()

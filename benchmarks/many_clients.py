@@ -9,18 +9,11 @@ are run in turn, several times; ratios are paired within a repetition, because t
 from __future__ import annotations
 
 import statistics
-import tempfile
-from pathlib import Path
+from functools import partial
+from typing import Any
 
-from benchmarks.round_cost import seconds_per_round
-from benchmarks.timing import device, made_up
-from pipeline.data.catalog import resolve
+from benchmarks.timing import equal_clients, interleaved, made_up, median_ratio, seconds_per_round
 from pipeline.data.datasets import RawDataset
-from pipeline.data.partition import make_partition
-from pipeline.params import Params
-from pipeline.params.spec import override
-from pipeline.problems.client_weighting import ClientWeighting
-from pipeline.training.setup import build_problem
 
 SIZES = (10, 100, 1_000, 10_000)
 ACTIVE, REPETITIONS = 10, 5
@@ -36,34 +29,17 @@ def measure() -> dict[str, float]:
 
 
 def _growth(raw: RawDataset, model: str) -> dict[str, float]:
-    problems = {N: _problem(raw, N, model) for N in SIZES}
-    times: dict[int, list[float]] = {N: [] for N in SIZES}
-    for repetition in range(REPETITIONS + 1):
-        for N, (params, problem) in problems.items():
-            with tempfile.TemporaryDirectory() as scratch:
-                seconds = seconds_per_round(params, problem, Path(scratch))
-            if repetition:  # the first warms up
-                times[N].append(seconds)
+    cases = {N: equal_clients(raw, _settings(N, model)) for N in SIZES}
+    times = interleaved({N: partial(seconds_per_round, case) for N, case in cases.items()}, REPETITIONS)
     figures = {f"round_ms_{N}": 1e3 * statistics.median(times[N]) for N in SIZES}
-    for N in SIZES[1:]:
-        figures[f"ratio_{N}"] = statistics.median(a / b for a, b in zip(times[N], times[SIZES[0]], strict=True))
-    return figures
+    return figures | {f"ratio_{N}": median_ratio(times[N], times[SIZES[0]]) for N in SIZES[1:]}
 
 
-def _problem(raw: RawDataset, clients: int, model: str) -> tuple[Params, ClientWeighting]:
-    settings = {
-        "data.name": "mnist",
-        "partition.scheme": "iid",
+def _settings(clients: int, model: str) -> dict[str, Any]:
+    return {
         "partition.iid.clients": clients,
-        "federation.sampling": "fixed",
         "federation.participation": ACTIVE / clients,
         "algorithms.primal_dual.estimator": "normalised",
         "model.name": model,
         "train.rounds": MODELS[model],
-        "train.eval_every": 10**6,
     }
-    params = resolve(override(Params(), settings))
-    partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed=0)
-    problem = build_problem(params, raw, partition, device())
-    assert isinstance(problem, ClientWeighting)
-    return params, problem

@@ -24,17 +24,14 @@ from torch import Tensor
 from torch.func import jvp, vjp
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.timing import Stopwatch, clock, device, digits, matmul_rate, median_ratio
+from benchmarks.timing import Stopwatch, case, clock, device, digits, matmul_rate, median_ratio
 from pipeline import projections
-from pipeline.data.catalog import resolve
-from pipeline.data.partition import make_partition
 from pipeline.params import Params, Tracking
 from pipeline.params.spec import dotted
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.tracking.session import describe, live_run
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
-from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
 
 ROUNDS, FIRST, REPETITIONS = 60, 10, 5
@@ -43,13 +40,8 @@ LOOP_ROUNDS = 20
 
 def measure() -> dict[str, float]:
     """Milliseconds per round (medians) and the median ratios."""
-    params = resolve(Params())
-    settings = replace(params.train, rounds=ROUNDS, eval_every=10**6)
-    params = replace(params, train=settings)
-    per_client = replace(params, train=replace(settings, backend="loop", rounds=LOOP_ROUNDS))
-    raw = digits()
-    partition = make_partition(raw.train_labels, "digits", 10, params.partition, seed=0)
-    problem = build_problem(params, raw, partition, device())
+    params, problem = case(digits(), {"train.rounds": ROUNDS})
+    per_client = replace(params, train=replace(params.train, backend="loop", rounds=LOOP_ROUNDS))
     assert isinstance(problem, ClientWeighting)
     batch = int(params.federation.batch_size)
     flops = BareLoop(problem, batch).flops()
@@ -61,7 +53,7 @@ def measure() -> dict[str, float]:
             found = (
                 watch.per_round(FIRST),
                 BareLoop(problem, batch).seconds_per_round(ROUNDS),
-                seconds_per_round(per_client, problem, root / f"loop{repetition}"),
+                timed(per_client, problem, root / f"loop{repetition}").per_round(FIRST),
                 flops / matmul_rate(),
                 watch.others_per_round(FIRST),
             )
@@ -80,11 +72,6 @@ def measure() -> dict[str, float]:
         "gflop_per_round": flops / 1e9,
         "matmul_gflop_per_s": flops / statistics.median(floor) / 1e9,
     }
-
-
-def seconds_per_round(params: Params, problem: ClientWeighting, root: Path) -> float:
-    """Of the train stage, from round FIRST to the last but one."""
-    return timed(params, problem, root).per_round(FIRST)
 
 
 def timed(params: Params, problem: ClientWeighting, root: Path) -> Stopwatch:

@@ -19,19 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.round_cost import BareLoop
-from benchmarks.timing import Case, Stopwatch, clock, device, made_up, matmul_rate, seconds_per_round
+from benchmarks.timing import Case, case, clock, device, made_up, matmul_rate, seconds_per_round
 from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import resolve
-from pipeline.data.datasets import RawDataset
-from pipeline.data.partition import make_partition
-from pipeline.params import Params
-from pipeline.params.spec import override
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.repetitions import Repetitions
 from pipeline.sharing import Share
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import build_turn, train
-from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
 
 REPETITIONS, SEEDS = 3, 5
@@ -42,11 +36,11 @@ def measure() -> dict[str, float]:
     fast = device().type == "cuda"
     rounds = {"steady": 200, "run": 2000, "together": 50} if fast else {"steady": 12, "run": 50, "together": 4}
     raw = made_up(60_000, tested=10_000)
-    cases = [case(raw, seed) for seed in range(SEEDS)]
+    cases = [case(raw, {"seed": seed}) for seed in range(SEEDS)]
     params, problem = cases[0]
     assert isinstance(problem, ClientWeighting)
     flops = BareLoop(problem, int(params.federation.batch_size)).flops()
-    steady = [seconds_per_round(_with(cases[0], rounds=rounds["steady"], eval_every=10**6)) for _ in range(REPETITIONS)]
+    steady = [seconds_per_round(_with(cases[0], rounds=rounds["steady"])) for _ in range(REPETITIONS)]
     whole = [whole_run(_with(cases[0], rounds=rounds["run"], eval_every=50)) for _ in range(REPETITIONS)]
     ratios = [together(cases, rounds["together"]) / together(cases[:1], rounds["together"]) for _ in range(REPETITIONS)]
     return {
@@ -58,20 +52,12 @@ def measure() -> dict[str, float]:
     }
 
 
-def case(raw: RawDataset, seed: int) -> Case:
-    """One seed's run."""
-    params = resolve(override(Params(), {"data.name": "mnist", "seed": seed}))
-    partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed)
-    return params, build_problem(params, raw, partition, device())
-
-
 def whole_run(case: Case) -> float:
     """Seconds from the first round to the last, evaluations and saves included."""
     params, problem = case
-    watch = Stopwatch()
     with tempfile.TemporaryDirectory() as root, ResumeFolder(Path(root), "run") as folder:
         start = clock()
-        train(params, image_task(problem), folder, callbacks=(watch,), progress=False)
+        train(params, image_task(problem), folder, progress=False)
         return clock() - start
 
 

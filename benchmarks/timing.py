@@ -112,12 +112,21 @@ def made_up(images: int, name: str = "mnist", tested: int = 1_000) -> RawDataset
     return RawDataset(name, 10, *part(images), *part(tested))
 
 
-def equal_clients(raw: RawDataset, settings: dict[str, Any]) -> Case:
-    """The problem of these settings on equal random parts of the images, for a run without evaluations."""
-    base = {"data.name": "mnist", "partition.scheme": "iid", "train.eval_every": 10**6}
-    params = resolve(override(Params(), base | {"federation.sampling": "fixed"} | settings))
-    partition = make_partition(raw.train_labels, "mnist", 10, params.partition, seed=0)
+def case(raw: RawDataset, settings: dict[str, Any]) -> Case:
+    """The parameters and the problem of these settings, for a run without evaluations, on the device to measure."""
+    params = params_of({"data.name": raw.name} | settings)
+    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
     return params, build_problem(params, raw, partition, device_for("auto", params.train.devices))
+
+
+def equal_clients(raw: RawDataset, settings: dict[str, Any]) -> Case:
+    """The same on equal random parts of the images, with a fixed number of active clients."""
+    return case(raw, {"partition.scheme": "iid", "federation.sampling": "fixed"} | settings)
+
+
+def params_of(settings: dict[str, Any]) -> Params:
+    """These settings on top of the shipped ones, evaluations off."""
+    return resolve(override(Params(), {"train.eval_every": 10**6} | settings))
 
 
 def matmul_rate(size: int = 2048, repetitions: int = 5) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.primal_dual_weighting import figures, tables
 from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, search_cells, table_cells
+from experiments.primal_dual_weighting.params import Table
 from experiments.primal_dual_weighting.toy import toy_cells
 from experiments.primal_dual_weighting.winners import trials
 from experiments.report import provenance
@@ -66,6 +67,7 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
     parts = [
         f"## {TITLES[table]}: {size.data}, {size.model}, {size.rounds} rounds",
         tables.markdown(rows, published),
+        *_variants(size),
         provenance(cells, folder),
     ]
     drawn = figures.accuracy(cells, folder, f"Test accuracy on {size.data}")
@@ -74,6 +76,15 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
             2, f"![Test accuracy over rounds]({table}.png)\n\nWhat stays below the frame is in the table alone."
         )
     return parts
+
+
+def _variants(size: Table) -> list[str]:
+    """What the rows with settings of their own set."""
+    named = "; ".join(
+        f"`{row}`: {', '.join(f'{step} {value:g}' for step, value in steps.items())}"
+        for row, steps in size.variants.items()
+    )
+    return [f"Rows with settings of their own: {named}."] if named else []
 
 
 def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) -> list[str]:

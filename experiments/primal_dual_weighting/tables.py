@@ -73,7 +73,7 @@ def _published() -> dict[tuple[str, float], dict[str, str]]:
 def markdown(rows: Iterable[Row], published: bool) -> str:
     """The table for the page; rows without any run and without a published figure in a line below it."""
     rows = list(rows)
-    shown = [row for row in rows if row["runs"][0] != "0" or row["diverged"] or (published and row["published"])]
+    shown = [row for row in rows if row["accuracy"] is not None or row["diverged"] or (published and row["published"])]
     head = ["participation", "method", "runs", "accuracy %"]
     head += ["published %", "difference"] if published else []
     head += ["weights of the clean clients", "noise client, mean", "largest"]
@@ -95,9 +95,9 @@ def _table(lines: Sequence[str], missing: Sequence[Row]) -> str:
     """The table's lines, and which rows are not run."""
     absent: dict[str, list[str]] = {}
     for row in missing:
-        absent.setdefault(f"{row['participation']:g}", []).append(row["row"].replace(",", ":"))
-    listed = "; ".join(f"at participation {p}: {', '.join(names)}" for p, names in absent.items())
-    return "\n".join(lines) + ("\n\n" * bool(lines) + f"Not run: {listed}." if absent else "")
+        absent.setdefault(f"{row['participation']:g}", []).append(row["row"])
+    listed = " ".join(f"Not run at participation {p}: {'; '.join(names)}." for p, names in absent.items())
+    return "\n\n".join(part for part in ("\n".join(lines), listed) if part)
 
 
 def _accuracy(row: Row) -> str:

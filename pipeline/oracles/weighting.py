@@ -196,9 +196,6 @@ class LoopOracle(FusedOracle):
     def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
         return c @ self.gradients(w, batch)
 
-    def weighted_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
-        return self.gradient_and_product(w, lam, batch, c)[1:]
-
     def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         G, H = self.gradients_and_products(w, lam, batch)
         return c @ G, c @ H, G @ lam

@@ -31,7 +31,7 @@ def _has_products(precision: str) -> None:
     """UserError for a faster arithmetic of networks where there is none."""
     if precision in ("tf32", "bf16-mixed"):
         raise not_allowed(
-            "train.precision", precision, "32-true or 64-true with data.name: toy, which has no network", "set 64-true"
+            "train.precision", precision, "32-true or 64-true with data.name: toy, which has no network", "set 32-true"
         )
 
 

@@ -48,10 +48,20 @@ def device_for(accelerator: str, devices: int = 1) -> torch.device:
 
 
 def build_model(params: Params) -> models.FlatModel:
-    """The network named in params.yaml for the data set named there."""
-    info, named = CATALOG[params.data.name], params.model
-    model = models.build(named.name, info.channels, info.size, info.classes, named.options)
-    return of_precision(model, params.train.precision)
+    """The network named in params.yaml for the data set and in the precision named there."""
+    info, named, precision = CATALOG[params.data.name], params.model, params.train.precision
+    model = of_precision(models.build(named.name, info.channels, info.size, info.classes, named.options), precision)
+    w = model.initial(0).to(DTYPES[precision])
+    try:
+        with torch.no_grad():
+            model.apply(w, w.new_zeros(1, info.channels, info.size, info.size))
+    except Exception as error:
+        raise UserError(
+            f"train.precision: {precision} does not go with model.name: {named.name}, which fails in it"
+            f" ({' '.join(str(error).split())}). Fix: train.precision: 32-true, or let its forward make constants in"
+            " the dtype of its input."
+        ) from error
+    return model
 
 
 def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ImageProblem:

@@ -131,6 +131,9 @@ def test_settings_that_do_not_go_together_get_an_answer():
     answer = answer_to(TEXT, text.replace("\nalgorithm: primal_dual", "\nalgorithm: rfho"))
     for part in ("algorithms.rfho.optimizer", "adam", "sgd", "plain steps", "Fix:"):
         assert part in answer
+    for precision in ("tf32", "bf16-mixed"):
+        with pytest.raises(UserError, match=f"train.precision = '{precision}'.*no network.*Fix: set 32-true"):
+            check_rules(override(Params(), {"data.name": "toy", "train.precision": precision}))
     answer = answer_to("\nalgorithm: primal_dual", "\nalgorithm: exact_gradient")
     for part in ("exact_gradient", "2000", "lenet5", "digits", "Fix:"):
         assert part in answer

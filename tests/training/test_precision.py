@@ -1,18 +1,23 @@
 """`train.precision`: what is rounded in training, and what never is."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from pipeline.command import Paths
 from pipeline.data.catalog import resolve
+from pipeline.errors import UserError
 from pipeline.params import Model
 from pipeline.params.pairs import FITS
 from pipeline.training.evaluation import accuracy, outcome
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import build_module, train
-from pipeline.training.setup import build_problem
+from pipeline.training.setup import build_model, build_problem
 from pipeline.training.tasks import image_task
+from stages import evaluate
 from tests.training.test_problems import settings_of, task_of
 
 
@@ -71,14 +76,59 @@ def test_evaluations_are_never_rounded(params, digits, partition, tmp_path):
     assert rows[-1]["test_accuracy"] == pytest.approx(accuracy(exact, served, *test), abs=1e-9)
 
 
+def float32_alone(channels, image_size, classes):
+    """One's own network with a constant whose dtype is not that of its input."""
+
+    class Fixed(nn.Linear):
+        def forward(self, X):
+            return super().forward(X.flatten(1) @ torch.eye(self.in_features, dtype=torch.float32))
+
+    return Fixed(channels * image_size**2, classes)
+
+
+@pytest.mark.parametrize("name", ["64-true", "bf16-mixed"])
+def test_a_network_that_knows_float32_alone_is_refused_elsewhere(name, params):
+    chosen = replace(params, model=Model("tests.training.test_precision.float32_alone"))
+    assert build_model(chosen).d == (28 * 28 + 1) * 10
+    with pytest.raises(UserError, match=f"train.precision: {name} .*float32_alone.* Fix: train.precision: 32-true"):
+        build_model(replace(chosen, train=replace(chosen.train, precision=name)))
+
+
 @pytest.mark.parametrize(("name", "rounds"), [("32-true", False), ("bf16-mixed", False), ("tf32", True)])
 def test_a_gpu_rounds_float32_only_when_asked_to(name, rounds, params, digits, partition, tmp_path):
     """torch's own default rounds in convolutions, so that 32-true would not be what it says; set by every training."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    try:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not rounds
-        trained(replace(params, train=replace(params.train, rounds=1, precision=name)), digits, partition, tmp_path)
+    chosen = replace(params, train=replace(params.train, rounds=1, precision=name))
+    with tensor_cores(not rounds):
+        trained(chosen, digits, partition, tmp_path)
         assert torch.backends.cuda.matmul.allow_tf32 is rounds
         assert torch.backends.cudnn.allow_tf32 is rounds
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("32-true", False), ("tf32", True)])
+def test_the_test_figures_are_rounded_like_training(name, rounds, params, digits, partition, tmp_path, monkeypatch):
+    """The stage that evaluates is a process of its own."""
+
+    class Evaluated(Exception):
+        pass
+
+    def evaluated(*_):
+        assert torch.backends.cudnn.allow_tf32 is torch.backends.cuda.matmul.allow_tf32 is rounds
+        raise Evaluated
+
+    monkeypatch.setattr(evaluate, "load", lambda _: digits)
+    monkeypatch.setattr(evaluate.Partition, "load", lambda _: partition)
+    monkeypatch.setattr(evaluate, "build_problem", evaluated)
+    chosen = replace(params, train=replace(params.train, precision=name))
+    with tensor_cores(not rounds), pytest.raises(Evaluated):
+        evaluate.image_report(chosen, Paths(tmp_path), None)
+
+
+@contextmanager
+def tensor_cores(allowed):
+    """torch's two switches, set so; afterwards as they were."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
