@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.methods import DualOptions, ServerOptions
+from pipeline.params.methods import DualOptions, ServerOptions, WeightedOptions
 from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, in_use, made_for, upper_on_clients
 from pipeline.params.sections import MODEL_NAMES, Params
 
@@ -120,8 +120,23 @@ def _validation(params: Params) -> None:
 
 
 def _local_steps(params: Params) -> None:
-    """What the methods with duals cannot be combined with."""
+    """What learned client weights, control variates and duals cannot be combined with."""
     options, name, federation = getattr(params.algorithms, params.algorithm), params.algorithm, params.federation
+    learns = isinstance(options, WeightedOptions) and options.weights.mode == "learned"
+    if learns and params.problem == "client_weighting" and options.optimizer != "sgd":
+        raise not_allowed(
+            f"algorithms.{name}.optimizer",
+            options.optimizer,
+            "sgd with learned client weights, where the server's step holds a part with a step size of its own",
+            "set it to sgd, or weights.mode: plain",
+        )
+    if name == "scaffold" and federation.aggregation != "uniform":
+        raise not_allowed(
+            "federation.aggregation",
+            federation.aggregation,
+            "uniform for scaffold, whose control variates belong to the plain mean of the clients' losses",
+            "set it to uniform, or choose fedavg",
+        )
     if not isinstance(options, DualOptions):
         return
     if options.optimizer != "sgd":

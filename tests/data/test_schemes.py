@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.partition import check
-from pipeline.data.schemes import power_law_sizes
+from pipeline.data.schemes import _dealt_in_turn, power_law_sizes
 from tests.data.dealing import GROUPS, LABELS, make, part, part_labels, true_labels
 
 
@@ -117,6 +117,14 @@ def test_dirichlet_cycle_repeats_no_image_before_its_class_is_used_up():
         times = np.sort(times)[6:]  # the server's six images of the label are never dealt
         assert times.max() - times.min() <= 1
         assert times.sum() == drawn[c]
+
+
+def test_dirichlet_cycle_deals_to_clients_in_random_order():
+    """One class of 1000 images for ten clients: what a client gets is spread over the whole deal, a mean place of 499.5
+    with a standard deviation of 1000 / sqrt(12 * 100) = 29. Dealt to one after another, the first would have 49.5."""
+    hands = _dealt_in_turn(np.ones((10, 1)), [np.arange(1000)], 100, np.random.default_rng(0))
+    assert sorted(np.concatenate(hands)) == list(range(1000))
+    assert all(abs(hand.mean() - 499.5) < 4 * 29 for hand in hands)
 
 
 def test_dirichlet_iid_repeats_as_independent_draws_do():

@@ -147,6 +147,14 @@ def test_settings_that_do_not_go_together_get_an_answer():
             ["algorithms.a_fedpd.optimizer", "sgd", "duals"],
         ),
         ({"algorithm": "feddyn", "federation.aggregation": "samples"}, ["federation.aggregation", "uniform", "duals"]),
+        (
+            {"algorithm": "scaffold", "federation.aggregation": "samples"},
+            ["federation.aggregation", "uniform", "control variates", "choose fedavg"],
+        ),
+        (
+            {"algorithm": "fedavg", "problem": "client_weighting", "algorithms.fedavg.optimizer": "adam"},
+            ["algorithms.fedavg.optimizer = 'adam'", "learned client weights", "weights.mode: plain"],
+        ),
         ({"algorithm": "fedpd", "federation.participation": 0.9}, ["federation.participation = 0.9", "1.0", "a_fedpd"]),
         ({"algorithm": "fedavg", "data.name": "toy"}, ["fedavg", "problem: toy", "primal_dual"]),
         (
@@ -174,6 +182,12 @@ def test_methods_with_local_steps_are_refused_with_the_reason(settings, parts):
 def test_what_goes_together_is_accepted():
     for settings in (
         {"algorithm": "fedavg", "problem": "client_weighting"},
+        {
+            "algorithm": "fedavg",
+            "problem": "client_weighting",
+            "algorithms.fedavg.optimizer": "adam",
+            "algorithms.fedavg.weights.mode": "oracle",
+        },
         {"algorithm": "fedavg", "federation.aggregation": "samples", "algorithms.fedavg.optimizer": "adagrad"},
         {"algorithm": "fedpd"},
         {"algorithm": "a_fedpd_sam", "federation.participation": 0.1, "problem": "consensus"},

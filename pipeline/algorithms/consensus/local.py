@@ -50,7 +50,7 @@ class Trained:
 
     models: theta_i, [n, d]. steps: how many each one took, [n]. gradients: minibatch gradients of all of them together.
     pull: ||grad f_i(theta^t; B) + lin_i|| on the first minibatch, [n]: how far the client's own subproblem is from
-    being solved by the model it received.
+    being solved by the model it received. A momentum in lin (`fresh` below 1) stands for no dual and is left out.
     """
 
     models: Tensor
@@ -73,7 +73,8 @@ def train(turn: LocalTurn, start: Tensor, clients: Tensor, rule: Rule = Rule()) 
         x = X[:count]
         g, first = _gradient(turn, x, batch, rule)
         if not gradients:  # the first step, which everybody takes at theta^t
-            pull = torch.linalg.vector_norm(first if rule.lin is None else first + rule.lin, dim=1)
+            dual = rule.lin if rule.fresh == 1.0 else None
+            pull = torch.linalg.vector_norm(first if dual is None else first + dual, dim=1)
         if hyper.clip_mode == "loss":
             g = _clipped(g, hyper.clip_norm)
         if rule.fresh != 1.0:

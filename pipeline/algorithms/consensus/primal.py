@@ -21,13 +21,13 @@ from pipeline.algorithms.consensus.local import Trained
 from pipeline.algorithms.consensus.turn import LocalTurn
 
 
-def start(turn: LocalTurn, memory: dict[str, Tensor] | None = None) -> State:
+def start(turn: LocalTurn) -> State:
     """theta = the model's initialisation; with weights also x, and lambda = 0 if they are learned."""
     w = turn.problem.initial(turn.seed)
     variables = {"w": w}
     if turn.weighting:
         variables |= weights.start(turn, w)
-    return State(variables, memory or {})
+    return State(variables, {})
 
 
 def shares(state: State, turn: LocalTurn) -> Tensor:

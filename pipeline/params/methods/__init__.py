@@ -42,6 +42,7 @@ from pipeline.params.methods.consensus import (
     LearnedWeights,
     LocalOptions,
     Scaffold,
+    WeightedOptions,
 )
 from pipeline.params.spec import Section, section
 
@@ -119,4 +120,5 @@ __all__ = [
     "SimFbo",
     "Sustain",
     "ValidationOnly",
+    "WeightedOptions",
 ]

@@ -63,7 +63,13 @@ class LearnedWeights(Section):
     eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
     dual_radius: float = param(5.0, "the dual is kept in this ball", gt=0, symbol="D_lambda")
     dual_damping: float = param(0.02, "the dual forgets at the rate eta_lambda times this", ge=0, symbol="rho")
-    active_weight_floor: float = param(0.3, "the sum of active clients' weights is never taken below this", gt=0, le=1)
+    active_weight_floor: float = param(
+        0.3,
+        "under partial participation the sum of active clients' weights is never taken below this times what equal"
+        " weights would sum to; of learned weights alone",
+        gt=0,
+        le=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,30 @@ def test_one_step_term_by_term(exact):
     assert exact.gradients(exact.start).norm(dim=1).max() > 1.0
 
 
+def test_fedcm_clips_the_gradient_and_not_its_share(exact):
+    """alpha clip(g) + (1 - alpha) m: at alpha = 0.1 a gradient of length 3 counts as 0.1, not as 0.3."""
+    hyper = options("fedcm", eta=0.05, local_steps=2, clip_norm=1.0)
+    turn, m = turn_for(exact, hyper), torch.linspace(-1, 1, 5, dtype=torch.float64)
+    found = local.train(turn, exact.start, turn.cohort(), local.Rule(lin=0.9 * m, fresh=0.1)).models
+    x = exact.start.expand(C, -1)
+    for _ in range(2):
+        g = exact.gradients(x)
+        x = x - 0.05 * (0.1 * g / g.norm(dim=1, keepdim=True).clamp_min(1.0) + 0.9 * m)
+    close(found, x)
+    assert exact.gradients(exact.start).norm(dim=1).max() > 1.0
+
+
+def test_sharpness_aware_steps_clip_the_second_gradient_alone(exact):
+    """The perturbation is along the first gradient, whose length does not matter; the step is the second, clipped."""
+    turn = turn_for(exact, options("fedsam", eta=0.05, local_steps=1, clip_norm=1.0, radius=0.3, sam_eps=0.01))
+    found = local.train(turn, exact.start, turn.cohort(), local.Rule(radius=0.3, sam_eps=0.01)).models
+    x = exact.start.expand(C, -1)
+    g = exact.gradients(x)
+    sharp = exact.gradients(x + 0.3 * g / (g.norm(dim=1, keepdim=True) + 0.01))
+    close(found, x - 0.05 * sharp / sharp.norm(dim=1, keepdim=True).clamp_min(1.0))
+    assert sharp.norm(dim=1).max() > 1.0
+
+
 def test_the_simulator_clips_dual_and_anchor_too(exact):
     """v = g + lambda - rho theta is clipped; (wd + rho) x is not (item A16)."""
     hyper = options("feddyn", eta=0.05, local_steps=2, weight_decay=0.2, clip_norm=1.0, clip_mode="simulator")

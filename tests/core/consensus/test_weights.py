@@ -99,17 +99,18 @@ def test_the_references_have_fixed_weights(problem):
 @pytest.mark.parametrize("active", [[0, 2, 3], [1]])
 def test_one_round_term_by_term(problem, active):
     """Round 2 of four local steps, clients absent, damping, a decayed rate and a server's step of 1/2: the three
-    directions and the cost as the module's docstring has them. With x_2 below the floor weights sum to less than 1."""
+    directions and the cost as the module's docstring has them. x_2 alone is below 0.3 of what equal weights would hold,
+    1/4, so that the clients' part of the step is shorter by 0.05 / 0.075."""
     rates = {"eta_w": 0.2, "eta_lambda": 0.3, "eta_x": 0.1}
     learned = LearnedWeights("learned", **rates, dual_damping=0.4, active_weight_floor=0.3)
     hyper = options("fedavg", eta=0.2, eta_decay=0.5, local_steps=4, eta_g=0.5, weights=learned)
     turn = dataclasses.replace(turn_for(problem, hyper, lambda t: active, ByHand), round=2)
     state = ALGORITHMS["fedavg"].init(turn)
     w, lam = torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.3, -0.2]], dtype=torch.float64)
-    x = torch.tensor([0.3, 0.1, 0.2, 0.4], dtype=torch.float64)
+    x = torch.tensor([0.35, 0.05, 0.2, 0.4], dtype=torch.float64)
     state.variables.update({"w": w, "lambda": lam, "x": x})
 
-    c = x[active] / max(float(x[active].sum()), 0.3)
+    c = x[active] / max(float(x[active].sum()), 0.3 * len(active) / 4)
     A, b = problem.A[active], problem.b[active]
     models = w.expand(len(active), -1)
     for _ in range(4):
@@ -126,6 +127,61 @@ def test_one_round_term_by_term(problem, active):
     assert dataclasses.astuple(step.cost) == (1, n * (2 * d + 1), n * 2 * d, 4 * n, n)
     report = step.report({"w": w})
     assert (int(report["server_state_bytes"]), int(report["client_state_bytes"])) == (8 * 2 * d, 0)  # w and lambda
+
+
+@pytest.mark.parametrize("active", [[2], [0, 1], [0, 1, 2, 3]])
+def test_plain_weights_are_federated_averaging_whoever_is_active(problem, active):
+    base = Quadratics(problem.A, problem.b)
+    plain = run("fedavg", problem, 5, lambda t: active, weights=LearnedWeights(mode="plain"), eta=0.2)
+    close(theta(plain), theta(run("fedavg", base, 5, lambda t: active, eta=0.2)))
+
+
+def test_fixed_weights_that_are_all_absent_move_nothing(problem):
+    """The oracle trusts the first two clients; the other two are active."""
+
+    @dataclass(frozen=True)
+    class Known(WeightedQuadratics):
+        @property
+        def oracle_weights(self):
+            return torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
+
+    known = Known(problem.A, problem.b, start=torch.ones(3, dtype=torch.float64), target=problem.target)
+    oracle = LearnedWeights(mode="oracle")
+    close(theta(run("fedavg", known, 1, lambda t: [2, 3], weights=oracle)), known.start)
+    alone = Quadratics(problem.A[:1], problem.b[:1], start=known.start)
+    close(theta(run("fedavg", known, 1, lambda t: [0, 2], weights=oracle)), theta(run("fedavg", alone, 1)))
+
+
+def test_momentum_is_the_weighted_mean_of_the_pseudo_gradients(problem):
+    """FedCM, K = 1 and full participation: m = sum_i x_i grad f_i(w) after the first round, where m = 0 and alpha g is
+    the step: m = alpha sum_i x_i g_i."""
+    hyper = options("fedcm", eta=0.2, local_steps=1, alpha=0.3, weights=settings(1)["weights"])
+    turn = turn_for(problem, hyper, oracle=ByHand)
+    state = ALGORITHMS["fedcm"].init(turn)
+    x = torch.tensor([0.35, 0.05, 0.2, 0.4], dtype=torch.float64)
+    state.variables["x"] = x
+    ALGORITHMS["fedcm"].step(state, turn)
+    close(state.memory["momentum"], 0.3 * x @ problem.gradients(state.variables["w"]))
+
+
+def test_each_clients_change_is_divided_by_its_own_number_of_steps():
+    """One epoch of batch 1: 1, 2 and 3 steps of linear losses, so that G_i is the mean of the client's own gradients,
+    offsets included: lambda's direction is -sum_i x_i mean_j (offset_ij - b_i)."""
+    g = torch.Generator().manual_seed(4)
+    counts = torch.tensor([1, 2, 3])
+    offsets = torch.randn(3, 3, 2, generator=g, dtype=torch.float64) * (torch.arange(3) < counts[:, None])[..., None]
+    b = torch.randn(3, 2, generator=g, dtype=torch.float64)
+    zero = torch.zeros(3, 2, 2, dtype=torch.float64)
+    linear = WeightedQuadratics(zero, b, counts=counts, offsets=offsets, target=b[0])
+    learned = LearnedWeights("learned", dual_damping=0.0)
+    hyper = options("fedavg", eta=0.2, local_epochs=1, weights=learned)
+    turn = turn_for(linear, hyper, oracle=ByHand)
+    state = ALGORITHMS["fedavg"].init(turn)
+    x = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+    state.variables["x"] = x
+    step = ALGORITHMS["fedavg"].step(state, turn)
+    means = offsets.sum(1) / counts[:, None] - b
+    close(step.directions["lambda"], -x @ means)
 
 
 def test_dual_and_weights_stay_on_their_sets(problem):
