@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms.client_weighting import estimators
 from pipeline.oracles import FusedOracle
 from pipeline.params import (
     Afl,
@@ -232,3 +233,36 @@ def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own
     directions = ALGORITHMS["primal_dual"].step(state, turn).directions
     torch.testing.assert_close(directions["w"], toy.gradients(start)[0] + turn.validation()[1][0] + sum_h + 2.0 * sum_g)
     torch.testing.assert_close(directions["lambda"], -sum_g)
+
+
+@pytest.mark.parametrize("batch", ["gradient", "product", "both"])
+@pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
+def test_the_lead_methods_hypergradient_counts_the_active_for_all(toy, start, estimator, batch):
+    """lambda^T g_i on B, on B' or the mean of both: N/n-fold for the active clients and 0 for the others; under memory
+    each client's last answer on B, once."""
+    noisy = dataclasses.replace(toy, noise=0.5)
+    hyper = PrimalDual(estimator=estimator, hypergradient_batch=batch)
+    turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
+    state = ALGORITHMS["primal_dual"].init(turn)
+    state.variables.update({"w": start, "lambda": lam, "x": X})
+    active = turn.active()
+    batches = (turn.batch(purpose, active, 1) for purpose in ("gradient", "product"))
+    of_B, of_product = ((toy.gradients(start)[1:][active] + e) @ lam for _, e, _ in batches)
+    expected, remembered = torch.zeros_like(X), estimator == "memory"
+    if remembered:
+        state.memory["G"][:] = 1.0
+        expected[:] = lam.sum()
+    fresh = {"gradient": of_B, "product": of_product, "both": (of_B + of_product) / 2}[batch]
+    expected[active] = of_B if remembered else 5 / 2 * fresh
+    torch.testing.assert_close(ALGORITHMS["primal_dual"].step(state, turn).directions["x"], expected)
+    assert (of_B - of_product).abs().min() > 1e-3
+
+
+@pytest.mark.parametrize("floor", [0.3, 0.9])
+def test_the_floor_binds_only_above_what_equal_weights_hold(floor):
+    """Two of five are active, n/N = 0.4: weights of 0.1 and 0.05 are divided by min(floor, 0.4)."""
+    x, active = torch.tensor([0.1, 0.05, 0.5, 0.2, 0.15], dtype=torch.float64), torch.tensor([0, 1])
+    c = estimators.coefficients("normalised", x, active, floor)
+    torch.testing.assert_close(c, x[:2] / min(floor, 0.4))
+    whole = estimators.coefficients("normalised", x, torch.tensor([2, 3]), floor)
+    torch.testing.assert_close(whole, x[2:4] / 0.7)

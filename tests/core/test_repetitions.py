@@ -7,7 +7,7 @@ import torch
 
 from pipeline.algorithms import ALGORITHMS
 from pipeline.errors import UserError
-from pipeline.params import Average, FedNest, PrimalDual, Rfho, Sustain
+from pipeline.params import Afl, FedNest, PrimalDual, Rfho, Sustain
 from pipeline.problems.toy import Toy
 from pipeline.repetitions import Repetitions
 from tests.core.helpers import make_turn, run
@@ -47,7 +47,7 @@ SWEEPS = [
     ("rfho", [Rfho(eta_w=eta, eta_x=1.0, inner_steps=2) for eta in (0.01, 0.02)]),
     ("fednest", [FedNest(eta_w=0.02, eta_x=0.1, eta_h=eta, inner_steps=2) for eta in (0.01, 0.02)]),
     ("sustain", [Sustain(eta_w=0.02, eta_x=0.1, eta_h=0.02, storm_weight=c) for c in (0.3, 1.0)]),
-    ("average", [Average(eta_w=0.02, estimator="normalised", active_weight_floor=c) for c in (0.2, 0.9)]),
+    ("afl", [Afl(eta_w=0.02, eta_x=0.1, estimator="normalised", active_weight_floor=c) for c in (0.01, 0.9)]),
 ]
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pipeline.oracles import FusedOracle
 from pipeline.problems.toy import Toy, stationarity
 
 
@@ -47,3 +48,14 @@ def test_the_hash_names_the_functions_and_the_noise(toy):
     assert toy.hash == Toy.generate(clients=4, seed=3).hash
     others = [Toy.generate(clients=4, seed=4), Toy.generate(clients=5, seed=3), Toy.generate(4, 3, noise=0.5)]
     assert len({toy.hash, *(other.hash for other in others)}) == 4
+
+
+def test_the_servers_estimates_are_as_noisy_as_the_clients():
+    """White noise of standard deviation 0.5 per entry of grad f_0: 400 draws, three standard errors of a standard
+    deviation, 0.5 / sqrt(2 * 400 * d)."""
+    noisy = Toy.generate(clients=2, seed=3, noise=0.5)
+    w = torch.ones(noisy.dimension, dtype=torch.float64)
+    oracle, exact = FusedOracle(noisy), noisy.gradients(w)[0]
+    errors = torch.stack([oracle.validation_gradient(w, noisy.draw_validation(k)) - exact for k in range(400)])
+    assert float(errors.std()) == pytest.approx(0.5, abs=3 * 0.5 / (2 * errors.numel()) ** 0.5)
+    assert float(errors.mean()) == pytest.approx(0.0, abs=4 * 0.5 / errors.numel() ** 0.5)

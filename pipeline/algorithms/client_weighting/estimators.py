@@ -5,8 +5,11 @@ With n of N clients active, a sum over all clients  sum_i x_i v_i  is estimated 
 | estimator | c_i | bias |
 |---|---|---|
 | paper | (N/n) x_i | none (E[(N/n) 1{i active}] = 1, also given non-empty); noisy |
-| normalised | x_i / max(sum of active x, floor) | some for p < 1; steady |
+| normalised | x_i / max(sum of active x, min(floor, n/N)) | some for p < 1; steady |
 | memory | x_i, over ALL clients: an absent client's last answer stands in | that of stale answers; steadiest |
+
+n/N is what equal weights would sum to: with few of many clients active, the specification's floor of 0.3 alone would
+shorten every step.
 
 A product Hess f_i v with a direction v that is another one in every exchange (Neumann factors, backward passes) has no
 last answer worth keeping: under `memory` those sums take `normalised` coefficients, while gradients g_i and inner
@@ -48,11 +51,14 @@ def in_force(turn: WeightingTurn, w: Tensor, vectors: int = 1) -> str:
     return choose(turn.hyper, problem.clients, problem.dimension, w.element_size(), participation, vectors)
 
 
-def coefficients(estimator: str, x: Tensor, active: Tensor, floor: float) -> Tensor:
-    """c over the active clients, [n]; for `paper`, and for the others where only fresh answers count."""
+def coefficients(estimator: str, x: Tensor, active: Tensor, floor: float | Tensor) -> Tensor:
+    """c over the active clients, [n]; for `paper`, and for the others where only fresh answers count. floor: a tensor
+    for runs computed together."""
     if estimator == "paper":
         return x[active] * (len(x) / len(active))
-    return x[active] / x[active].sum().clamp_min(floor)
+    equal = len(active) / len(x)
+    least = floor.clamp_max(equal) if isinstance(floor, Tensor) else min(floor, equal)
+    return x[active] / x[active].sum().clamp_min(least)
 
 
 def scatter(values: Tensor, active: Tensor, clients: int) -> Tensor:

@@ -37,10 +37,9 @@ Two other choices were tried on digits (mlp, 7 noise clients of 10, 20 local ste
 drawn to a multiple of the clients' drift: 88 %, and the weight runs to one client. lambda^T G_i in x's step, which
 local training has shortened, learns slowly: 65 %, noise clients still hold half of the weight.
 
-Absent clients: sums take x_i / max(sum of active x, floor n/N) and an inner product counts N/n-fold, as the estimator
-`normalised` of the client-weighting family, but for n/N, what equal weights would sum to: with few of many clients
-active, no round would take a whole step else. Fixed weights have no floor: plain ones are federated averaging at any
-participation, and a round whose active clients weigh nothing does not move the model.
+Absent clients: sums take x_i / max(sum of active x, min(floor, n/N)) and an inner product counts N/n-fold, as the
+estimator `normalised` of the client-weighting family. Fixed weights have no floor: plain ones are federated averaging
+at any participation, and a round whose active clients weigh nothing does not move the model.
 
 Per active client, beside local training: down lambda (d), up h_i (d) and lambda^T g_i (one number); one product, whose
 pass yields the inner product too.
@@ -85,9 +84,7 @@ def step_sizes(hyper: Any) -> dict[str, float]:
 def shares(state: State, turn: LocalTurn) -> Tensor:
     """c over all active clients, [n]: their weights, which sum to 1 once more if that is not too few."""
     x, active = state.variables["x"], turn.everybody
-    floor = (
-        turn.hyper.weights.active_weight_floor * len(active) / len(x) if learned(turn) else torch.finfo(x.dtype).tiny
-    )
+    floor = turn.hyper.weights.active_weight_floor if learned(turn) else torch.finfo(x.dtype).tiny
     return estimators.coefficients("normalised", x, active, floor)
 
 

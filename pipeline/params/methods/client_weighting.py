@@ -33,7 +33,10 @@ class ServerOptions(Section):
     )
     memory_limit_mb: int = param(2048, "the most `auto` lets the memory estimator use, in MiB", ge=0)
     active_weight_floor: float = param(
-        0.3, "of `estimator: normalised`: the sum of active weights is never taken below this", gt=0, le=1
+        0.3,
+        "of `estimator: normalised`: the sum of active weights is never taken below this, or n/N if that is less",
+        gt=0,
+        le=1,
     )
 
 

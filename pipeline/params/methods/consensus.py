@@ -65,8 +65,8 @@ class LearnedWeights(Section):
     dual_damping: float = param(0.02, "the dual forgets at the rate eta_lambda times this", ge=0, symbol="rho")
     active_weight_floor: float = param(
         0.3,
-        "under partial participation the sum of active clients' weights is never taken below this times what equal"
-        " weights would sum to; of learned weights alone",
+        "under partial participation the sum of active clients' learned weights is never taken below this, or n/N if"
+        " that is less",
         gt=0,
         le=1,
     )

@@ -33,6 +33,26 @@ def test_the_local_series_is_geometric(problem, terms):
     close(got, torch.stack([local_series(problem, i, X[i], Y[i], terms, 0.2) for i in range(4)]))
 
 
+def test_the_bias_of_a_short_series_is_bounded():
+    """P13: at most kappa (1 - tau mu)^(Q+1) C_f, with ||B||/mu for kappa and ||grad_y f|| for C_f; tau <= 1/L."""
+    problem = random(clients=1)
+    A, B = problem.mean("A"), problem.mean("B")
+    eigenvalues = torch.linalg.eigvalsh(A)
+    mu, tau = float(eigenvalues[0]), float(1 / eigenvalues[-1])
+    turn, one = make_turn(FedBioLocal(), problem), torch.arange(1)
+    X, Y = torch.full((1, 3), 0.5, dtype=torch.float64), torch.full((1, 4), -0.5, dtype=torch.float64)
+    grad_x, b = problem.upper_gradients(X[0], Y[0])
+    exact = grad_x + B.T @ torch.linalg.solve(A, b)
+    errors = []
+    for terms in (1, 2, 5, 12):
+        batches = neumann.draw_local(turn, one, terms, one_upper=True)
+        found = neumann.local_hypergradients(turn, X, Y, batches, turn.upper_level(X[0], Y[0]), tau)[0]
+        errors.append(float((found - exact).norm()))
+        bound = torch.linalg.matrix_norm(B, 2) / mu * (1 - tau * mu) ** terms * b.norm()
+        assert errors[-1] <= bound + 1e-12
+    assert errors[0] > errors[1] > errors[2] > errors[3] > 0
+
+
 def test_independent_factors_are_unbiased_and_one_batch_for_all_is_not():
     """P13: the mean over 20,000 clients that differ in noise alone, within 5 standard errors of the exact series."""
     one = random(clients=1, noise=0.4)
@@ -64,6 +84,20 @@ def test_local_methods_end_where_the_local_hypergradient_vanishes(name):
     close(state.memory["Y"], Y, atol=1e-6)
     short = run(name, make_turn(dataclasses.replace(hyper, series_terms=1), problem), 30)
     assert (short.variables["x"] - x).norm() > 0.01
+
+
+def test_averaging_the_local_lower_variables_destroys_the_limit():
+    """P19: the clients' minimisers differ; were y averaged as x is, the end would be another point."""
+    problem = random(local_lower=True)
+    hyper = FedBioLocal(eta_x=0.2, eta_y=0.5, eta_h=0.5, series_terms=30, local_steps=1)
+    x, _ = problem.local_stationary()
+
+    def average(state):
+        state.memory["Y"].copy_((problem.p @ state.memory["Y"]).expand(4, -1))
+
+    averaged = run("fedbio_local", make_turn(hyper, problem), 60, each=average).variables["x"]
+    assert (averaged - x).norm() > 0.01
+    assert problem.local_hypergradient(averaged).norm() > 0.01 > problem.local_hypergradient(x).norm()
 
 
 def test_local_rounds_by_hand():

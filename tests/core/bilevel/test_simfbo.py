@@ -186,6 +186,21 @@ def test_frozen_upper_variable_gives_solution_and_adjoint():
     close(ALGORITHMS["simfbo"].step(state, turn).directions["x"], problem.hypergradient(x), atol=1e-9)
 
 
+def test_the_adjoint_contracts_in_every_round():
+    """FedBiO P2: with x and y frozen ||v - v*|| falls by 1 - tau mu at least, for tau <= 1/L."""
+    problem, x = random(), torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
+    eigenvalues = torch.linalg.eigvalsh(problem.mean("A"))
+    tau = float(1 / eigenvalues[-1])
+    distances = []
+    turn = make_turn(hyper(gamma=tau, steps=1), problem)
+    start = from_point(None, x, problem.y_star(x), [5.0, -4.0, 3.0, 2.0])
+    measured = lambda state: distances.append(float((state.variables["v"] - problem.v_star(x)).norm()))  # noqa: E731
+    run("simfbo", turn, 12, start=start, frozen=("x", "y"), each=measured)
+    ratios = [b / a for a, b in itertools.pairwise(distances)]
+    assert max(ratios) <= 1 - tau * float(eigenvalues[0]) + 1e-9
+    assert min(ratios) > 0
+
+
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_equal_local_steps_make_the_two_one(participation):
     """Property 3, also with coefficients, noise and sampled clients."""
@@ -251,6 +266,25 @@ def test_the_mean_over_all_client_sets_is_the_full_round(name, monkeypatch):
         rounds.append(xyv(run(name, turn, 1, start=start)))
     assert torch.stack(rounds).std(0).min() > 1e-4  # the sets do differ
     close(torch.stack(rounds).mean(0), full)
+
+
+def test_the_second_moment_over_all_client_sets(monkeypatch):
+    """Property 12 (the paper's eq. 24), n = 4: sets of P = 2 leave n(P-1)/(P(n-1)) = 2/3 of ||sum w_i z_i||^2 and
+    n(n-P)/(P(n-1)) = 4/3 of sum w_i^2 ||z_i||^2. A set of one client moves by n w_i z_i."""
+    turn = make_turn(hyper("simfbo", 0.1, 0.05, (1, 3, 2, 4)), random())
+    start = from_point(None, [0.1, 0.2, 0.3], [1.0, 0.0, -1.0, 0.5], [0.2, 0.1, 0.4, -0.3])
+    before = torch.cat([start[name] for name in "xyv"])
+
+    def moves(size):
+        found = []
+        for chosen in itertools.combinations(range(4), size):
+            monkeypatch.setattr(type(turn), "active", lambda self, *_, chosen=chosen: torch.tensor(chosen))
+            found.append(xyv(run("simfbo", turn, 1, start=start)) - before)
+        return torch.stack(found)
+
+    wz = moves(1) / 4
+    expected = 2 / 3 * wz.sum(0).square().sum() + 4 / 3 * wz.square().sum()
+    close(moves(2).square().sum(1).mean(), expected)
 
 
 def test_sampling_is_without_replacement_and_even():

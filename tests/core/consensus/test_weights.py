@@ -99,8 +99,8 @@ def test_the_references_have_fixed_weights(problem):
 @pytest.mark.parametrize("active", [[0, 2, 3], [1]])
 def test_one_round_term_by_term(problem, active):
     """Round 2 of four local steps, clients absent, damping, a decayed rate and a server's step of 1/2: the three
-    directions and the cost as the module's docstring has them. x_2 alone is below 0.3 of what equal weights would hold,
-    1/4, so that the clients' part of the step is shorter by 0.05 / 0.075."""
+    directions and the cost as the module's docstring has them. x_2 alone is below 1/4, what equal weights would hold:
+    the clients' part of the step is 0.05 / 0.25 of a whole one."""
     rates = {"eta_w": 0.2, "eta_lambda": 0.3, "eta_x": 0.1}
     learned = LearnedWeights("learned", **rates, dual_damping=0.4, active_weight_floor=0.3)
     hyper = options("fedavg", eta=0.2, eta_decay=0.5, local_steps=4, eta_g=0.5, weights=learned)
@@ -110,7 +110,7 @@ def test_one_round_term_by_term(problem, active):
     x = torch.tensor([0.35, 0.05, 0.2, 0.4], dtype=torch.float64)
     state.variables.update({"w": w, "lambda": lam, "x": x})
 
-    c = x[active] / max(float(x[active].sum()), 0.3 * len(active) / 4)
+    c = x[active] / max(float(x[active].sum()), min(0.3, len(active) / 4))
     A, b = problem.A[active], problem.b[active]
     models = w.expand(len(active), -1)
     for _ in range(4):
