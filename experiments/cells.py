@@ -33,7 +33,8 @@ from pipeline.params.spec import Section
 ROOT = Path(__file__).parents[1]
 COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
 TAIL = 100
-"""Client weights are averaged over so many last rounds: what the papers' tables show."""
+"""Client weights are averaged over so many last rounds, what the papers' tables show; a short run's over its last
+fifth."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
     outcome: dict[str, Any] = {name: curve[name][-1] for name in measured}
     curve["floats"] = [float(row["floats_up"]) + float(row["floats_down"]) for row in evaluated]
     if len(weights):
-        last = weights[-TAIL:].mean(0)
+        last = weights[-max(1, min(TAIL, (len(weights) - 1) // 5)) :].mean(0)
         outcome["weights"] = [round(value, 7) for value in last.tolist()]
         curve["clean_weight"] = [float(weights[int(r), task.clean].sum()) for r in curve["round"]]
     if "test_accuracy" in task.measures:

@@ -20,6 +20,9 @@ COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8C6D1F", "#6A51A3", "#999999"),
     *("#B5737A", "#3B7D23"),
 )
+MARKERS = "osD^v<>Pph"
+FRAME = 30.0
+"""Figures of accuracies show the ends of all lines that end less than so many per cent below the best."""
 Row = dict[str, Any]
 
 
@@ -31,8 +34,9 @@ def write_page(study: Study) -> Path:
         f"# {study.title}, {study.profile}",
         f"Made by `make experiments STUDY={study.name} PROFILE={study.profile}`"
         f" ([what it consists of](../../params.yaml)). Accuracies are on the test set at the end of a run, mean and"
-        " standard deviation over the seeds. Seconds are the wall's, on a machine that runs other cells beside:"
-        " they tell orders of magnitude.",
+        " standard deviation over the seeds; clients' weights are means over the last 100 rounds, or the last fifth of"
+        " a shorter run. Seconds are the wall's, on a machine that runs other cells beside: they tell orders of"
+        " magnitude. What stays below a figure's frame is in the tables alone.",
     ]
     for name, part in study.parts.items():
         parts += _part(study, name, part, out)
@@ -50,7 +54,7 @@ def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
     write_csv(curves(slots, study.cells, part), out / f"{name}_curves.csv")
     text = [f"## {part.title or name}", part.note.strip()]
     for measure in part.figures:
-        drawn = figure(slots, study.cells, part, measure)
+        drawn = figure(slots, study.cells, part, measure, _colours(study))
         if drawn is not None:
             save(drawn, out / f"{name}_{measure}.png")
             text.append(f"![{part.title or name}: {measure.replace('_', ' ')}]({name}_{measure}.png)")
@@ -190,31 +194,66 @@ def _mean_curve(slots: Sequence[Slot], folder: Path, panel: str, row: str, colum
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def figure(slots: Sequence[Slot], folder: Path, part: Part, measure: str) -> Figure | None:
-    """A column per panel, a line of panels per axis; means over the seeds. None without any run."""
+def _colours(study: Study) -> dict[str, tuple[str, str]]:
+    """(colour, line style) of every row of the study, the same in all its figures."""
+    rows = list(dict.fromkeys(row for part in study.parts.values() for row in part.rows))
+    return {row: (COLOURS[k % len(COLOURS)], "-" if k < len(COLOURS) else "--") for k, row in enumerate(rows)}
+
+
+def figure(
+    slots: Sequence[Slot], folder: Path, part: Part, measure: str, styles: dict[str, tuple[str, str]]
+) -> Figure | None:
+    """A column per panel, a line of panels per axis; means over the seeds. None without any run. styles: of the rows.
+
+    Accuracies in per cent; whatever else is positive on a logarithmic scale. Markers, at places of their own, tell
+    lines apart that lie on each other.
+    """
     axes = part.figures[measure]
     panels = [p for p in part.panels if any(s.panel == p and s.cell.path(folder).is_file() for s in slots)]
     if not panels:
         return None
-    colours = dict(zip(part.rows, COLOURS * (1 + len(part.rows) // len(COLOURS)), strict=False))
+    per_cent = measure.endswith("accuracy")
     with canvas_style():
         drawn = new_figure(4.4 * len(panels) + 2.4, 3.4 * len(axes) + 0.6)
         grid = drawn.subplots(len(axes), len(panels), squeeze=False, sharey="col")
         labels: dict[str, Any] = {}
+        ends: dict[str, list[float]] = {panel: [] for panel in panels}
         for i, axis in enumerate(axes):
             for j, panel in enumerate(panels):
                 for k, row in enumerate(part.rows):
                     points = _mean_curve(slots, folder, panel, row, (measure, axis))
                     if points and {axis, measure} <= points[0].keys():
-                        x, y = ([point[name] for point in points] for name in (axis, measure))
-                        style = {"color": colours[row], "lw": 1.7, "ls": "-" if k < len(COLOURS) else "--"}
-                        (labels[row],) = grid[i, j].plot(x, y, **style)
+                        x, y = (np.array([point[name] for point in points]) for name in (axis, measure))
+                        y = 100 * y if per_cent else y
+                        colour, line = styles[row]
+                        apart = {"marker": MARKERS[k % len(MARKERS)], "ms": 4.5, "markevery": _places(k, len(x))}
+                        (labels[row],) = grid[i, j].plot(x, y, color=colour, ls=line, lw=1.6, **apart)
+                        ends[panel].append(float(y[-1]))
                 grid[i, j].set_xlabel(AXES[axis])
+                if not per_cent:
+                    grid[i, j].set_yscale("log")
                 if i == 0:
                     grid[i, j].set_title(panel, fontsize=11)
-            grid[i, 0].set_ylabel(measure.replace("_", " "))
+            grid[i, 0].set_ylabel(measure.replace("_", " ") + (" %" if per_cent else ""))
+        if per_cent:
+            for j, panel in enumerate(panels):
+                grid[0, j].set_ylim(*_frame(ends[panel]))
         drawn.legend(labels.values(), labels.keys(), loc="outside right center", fontsize=9)
     return drawn
+
+
+def _frame(ends: Sequence[float]) -> tuple[float, float]:
+    """Bottom and top, with room for how the lines get there."""
+    best = max(ends, default=100.0)
+    low = min((end for end in ends if end > best - FRAME), default=0.0)
+    room = max(3.0, 0.6 * (best - low))
+    return max(0.0, low - room), min(100.0, best + 0.15 * room)
+
+
+def _places(k: int, points: int) -> tuple[int, int]:
+    """Every so many points, later by one for the next line."""
+    every = max(1, points // 5)
+    return k % every, every
 
 
 # ----------------------------------------------------------------------------------------------------- for every page

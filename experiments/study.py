@@ -118,8 +118,9 @@ class Study:
         return max(ended, key=lambda trial: (trial[1]["selection_accuracy"], -trial[1]["selection_loss"]))[0]
 
     def waiting(self, part: str) -> set[str]:
-        """The rows whose trials are not all done."""
-        return {slot.row for slot, _ in self.trials(part) if read(slot.cell, self.cells) is None}
+        """The rows that have no settings yet: whose trials are not all done, or all diverged."""
+        undone = {slot.row for slot, _ in self.trials(part) if read(slot.cell, self.cells) is None}
+        return undone | {row for row in self.parts[part].grids if not self.winner(part, row)}
 
     def _rounds(self, part: str, row: str, budget: dict[str, float]) -> int | None:
         """As many rounds as the budget pays for, by what a round of the row's trials cost."""

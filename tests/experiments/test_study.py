@@ -88,6 +88,9 @@ def test_trials_are_shorter_and_their_winner_serves_every_panel(small):
     assert {slot.cell.seed for slot, _ in trials} == {7}
     assert {slot.cell.settings["partition.selection_per_label"] for slot, _ in trials} == {3}
     assert small.waiting("p") == {"one"}
+    for slot, _ in trials:
+        finish(small, slot, failed="round 2: no longer finite")
+    assert small.waiting("p") == {"one"}  # all diverged: no step sizes are known to work
     finish(small, trials[0][0], accuracy=0.9, selection_accuracy=0.6, selection_loss=1.0)
     finish(small, trials[1][0], accuracy=0.2, selection_accuracy=0.7, selection_loss=2.0)
     assert small.waiting("p") == set()
@@ -216,3 +219,10 @@ def test_example_b_by_hand():
     assert more.stationary([0.5, 0.5]).tolist() == pytest.approx([14 / 65, 57 / 65, -4 / 65])
     for method, p in (("shrofbo", [0.5, 0.5]), ("simfbo", [0.25, 0.75])):
         assert more.limit(method, 0.0).tolist() == pytest.approx(more.stationary(p).tolist(), abs=1e-8)
+
+
+def test_the_frame_of_a_figure_shows_where_the_lines_end():
+    """Ends of 97 and 92 %: from 3 below the lower one; what ends at chance is left out."""
+    bottom, top = report._frame([97.0, 92.0, 10.0])
+    assert (bottom, top) == (89.0, pytest.approx(97.45))
+    assert report._frame([]) == (0.0, 100.0)
