@@ -11,6 +11,8 @@ curve are measured in turn, several times; ratios to its first point are paired 
 | dimension | hidden units, named by d | the same |
 | inner | K updates of model and dual per update of the weights | the same |
 | local | K local steps | fedavg |
+| duals | N, at 10 active ones, 5 local steps | a_fedpd, which touches active clients' duals alone |
+| reference | the same | a_fedpd, `form: reference`, which moves all duals |
 """
 
 from __future__ import annotations
@@ -49,7 +51,14 @@ def curves() -> dict[str, dict[int, dict[str, Any]]]:
         "local": {
             k: settings() | {"algorithm": "fedavg", "algorithms.fedavg.local_steps": k} for k in (1, 2, 4, 8, 16)
         },
+        "duals": {n: with_duals("low_memory", n) for n in (10, 100, 1_000)},
+        "reference": {n: with_duals("reference", n) for n in (10, 100, 1_000)},
     }
+
+
+def with_duals(form: str, clients: int) -> dict[str, Any]:
+    """A-FedPD among so many clients."""
+    return settings(clients=clients) | {"algorithm": "a_fedpd", "algorithms.a_fedpd.form": form}
 
 
 def settings(clients: int = N, active: int = ACTIVE, hidden: int = HIDDEN) -> dict[str, Any]:

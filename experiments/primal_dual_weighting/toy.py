@@ -1,11 +1,11 @@
 """Figures 1 and 2: repetitions of the toy problem, deterministic and noisy, for K inner steps.
 
 All methods get the same constant steps (the specification's trial: Gamma 2, eta_w 0.03, eta_lambda 0.1, eta_x 0.01;
-eta_h = eta_w). They aim at the same derivative, but a series cut after K terms is also shorter: at K = 1 it is two to
-five times too small, so the deterministic setting is run with larger eta_x too. The dual's ball is there in the noisy
-setting alone: noise in the Hessians multiplies the dual, and with a radius of 1000 four repetitions of 20 left for good
-after some 150 rounds (K = 1). One cell holds all repetitions of a
-method, a K and a setting. The loop is the bare one, without Lightning: a round takes milliseconds.
+eta_h = eta_w). They aim at the same derivative, but a series cut after K terms is another one and shorter: at K = 1 two
+to five times too small, so the deterministic setting is run with larger eta_x too. The dual's ball is there in the
+noisy setting alone: noise in the Hessians multiplies the dual, and with a radius of 1000 four repetitions of 20 left
+for good after some 150 rounds (K = 1). One cell holds all repetitions of a method, a K and a setting. The loop is the
+bare one, without Lightning: a round takes milliseconds.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ class Label:
     method: str
     K: int
     eta_x: float
+
+    def __str__(self) -> str:
+        return f"{self.method}, {self.setting}, K = {self.K}, eta_x {self.eta_x:g}"
 
     @classmethod
     def of(cls, cell: Cell) -> Label:

@@ -47,6 +47,8 @@ def test_every_point_is_the_case_that_its_axis_says(raw):
             "dimension": problem.dimension,
             "inner": getattr(hyper, "inner_steps", None),
             "local": getattr(hyper, "local_steps", None),
+            "duals": problem.clients,
+            "reference": problem.clients,
         }
         assert says[curve] == x
         assert seconds_per_round((params, problem)) > 0

@@ -202,6 +202,19 @@ def test_a_toy_cell_holds_its_repetitions(tmp_path):
     assert steps == {"upper_value", "stationarity"}
 
 
+def test_the_noisy_toy_by_hand(tmp_path):
+    """Of three repetitions one is above its start in the last two thirds of 9 rounds (not: in round 3), one never is
+    and one is no longer finite."""
+    sizes = ToyFigures(repetitions=3, rounds=9, inner_steps=[1], eval_every=3, eta_x=[0.01])
+    made = toy.toy_cells(Plan("quick", Profile(toy=sizes)))
+    curves = {"upper_value": [[1.0, 2.0, 0.5, 0.4], [1.0, 0.5, 1.5, 0.4], [1.0, 0.5, math.inf, math.inf]]}
+    curves |= {"stationarity": [[1.0, 1.0, 1.0, 0.1], [1.0, 1.0, 1.0, 0.2], [1.0, 1.0, 1.0, 0.6]]}
+    chosen = next(cell for cell in made if toy.Label.of(cell) == toy.Label("noisy", "rfho", 1, 0.01))
+    cells.save(chosen, tmp_path, {"round": [0, 3, 6, 9], **curves})
+    (row,) = tables.toy_noise(made, tmp_path)
+    assert row == {"K": 1, "method": "rfho", "stationarity": pytest.approx(0.3), "gone": pytest.approx(2 / 3)}
+
+
 def test_the_toys_claim_by_hand(tmp_path):
     """exact_gradient arrives after 4 and 8 rounds and once never; rfho after 8 (in time), 20 (late) and never."""
     sizes = ToyFigures(repetitions=3, rounds=8, inner_steps=[1], eval_every=4, eta_x=[0.01])
