@@ -1,4 +1,5 @@
-"""What unequal local steps do to SimFBO and ShroFBO, on a problem that is solved by hand.
+"""How many rounds SimFBO needs for what the others reach; and what unequal local steps do to SimFBO and ShroFBO, on a
+problem that is solved by hand.
 
 The specification's Example B: two clients with equal weights and scalars x, y,
 
@@ -11,6 +12,7 @@ stationary point is (x, y, v) = (14, 57, -4) / 65 and with SimFBO's weights (1/4
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +100,52 @@ def limit(method: str, client_step: float) -> Tensor:
 
 
 def sections(out: Path) -> list[str]:
-    """For the page: a table and a figure of the distance to the stationary point against the clients' step."""
+    """For the page, beside the runs' own tables."""
+    return [*rounds_needed(out), *unequal_steps(out)]
+
+
+def rounds_needed(out: Path) -> list[str]:
+    """SimFBO's communication rounds over a baseline's, for whatever test accuracy the baseline has reached: the largest
+    of all its evaluations, and of all but the first, since SimFBO's own are too far apart to see how early it was."""
+    with (out / "hyper_representation_curves.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in rows:
+        point = (float(row["communication_rounds"]), float(row["test_accuracy"]))
+        curves.setdefault((row["panel"], row["method"]), []).append(point)
+    lines = []
+    for (panel, method), curve in curves.items():
+        ours = curves.get((panel, "SimFBO" + ", searched" * method.endswith("searched")))
+        if ours and not method.startswith("SimFBO"):
+            shares = shares_of_rounds(ours, curve)
+            lines.append(f"| {panel} | {method} | {_share(max(shares))} | {_share(max(shares[1:], default=0.0))} |")
+    if not lines:
+        return []
+    head = "| data | against | at most, of its rounds | from its second evaluation on |\n|--|--|--|--|\n"
+    return [
+        "## Rounds to the same test accuracy",
+        "SimFBO's communication rounds over a method's, at every test accuracy which that method reaches.",
+        head + "\n".join(lines),
+    ]
+
+
+def shares_of_rounds(ours: Sequence[tuple[float, float]], theirs: Sequence[tuple[float, float]]) -> list[float]:
+    """For each evaluation (rounds, accuracy) of theirs that is better than all before it and than ours at the start:
+    our rounds to that accuracy over theirs; infinite if we never reach it."""
+    found, best = [], ours[0][1]
+    for spent, accuracy in theirs:
+        if spent and accuracy > best:
+            best = accuracy
+            found.append(next((t for t, value in ours if value >= accuracy), float("inf")) / spent)
+    return found or [0.0]
+
+
+def _share(value: float) -> str:
+    return "never reached" if value == float("inf") else f"{value:.2f}"
+
+
+def unequal_steps(out: Path) -> list[str]:
+    """A table and a figure of the distance to the stationary point against the clients' step."""
     truth, reweighted = stationary([0.5, 0.5]), stationary([0.25, 0.75])
     limits = {(method, size): limit(method, size) for method in ("simfbo", "shrofbo") for size in SIZES}
     found = {pair: float((point - truth).norm()) for pair, point in limits.items()}

@@ -226,3 +226,14 @@ def test_the_frame_of_a_figure_shows_where_the_lines_end():
     bottom, top = report._frame([97.0, 92.0, 10.0])
     assert (bottom, top) == (89.0, pytest.approx(97.45))
     assert report._frame([]) == (0.0, 100.0)
+
+
+def test_rounds_to_the_same_accuracy_by_hand(tmp_path):
+    """The other has .5 after 50 rounds and .8 after 100, we .6 after 20 and .8 after 40: 20/50 and 40/100; its fall to
+    .7 does not count, and .9, which we never reach, does."""
+    ours = [(0.0, 0.1), (20.0, 0.6), (40.0, 0.8)]
+    assert more.shares_of_rounds(ours, [(0.0, 0.1), (50.0, 0.5), (100.0, 0.8), (150.0, 0.7)]) == [0.4, 0.4]
+    assert more.shares_of_rounds(ours, [(0.0, 0.1), (50.0, 0.9)]) == [math.inf]
+    lines = ["panel,method,test_accuracy,communication_rounds", "p,SimFBO,0.1,0", "p,SimFBO,0.6,20", "p,FedNest,0.1,0"]
+    (tmp_path / "hyper_representation_curves.csv").write_text("\n".join([*lines, "p,FedNest,0.5,50"]) + "\n")
+    assert "| p | FedNest | 0.40 | 0.00 |" in more.rounds_needed(tmp_path)[2]

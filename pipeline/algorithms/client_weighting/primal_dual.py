@@ -44,8 +44,8 @@ from L_x makes the stationary point
 so the dual is the Tikhonov-damped solve, Gamma rho added to every curvature; it forgets at the rate eta_lambda rho.
 With lambda maximised out, w minimises f_0 + Gamma sum_i x_i f_i + ||sum_i x_i grad f_i||^2 / (2 rho): rho is the
 inverse penalty on the lower level's residual, and rho -> 0 gives back the constraint. The price is a bias of
-lambda^T grad f_i against the hypergradient, O(Gamma rho): the derivative of the damped value also holds
-Gamma (f_i(w_rho) - f_i(w*)), which needs the undamped w*.
+lambda^T grad f_i against the hypergradient, O(Gamma rho): the derivative of that minimum, less Gamma times that of
+sum_i x_i f_i, also holds Gamma (f_i(w_rho) - f_i(w*)), which needs the undamped w*.
 
 Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (in the version with appendix: more than
 (D_lambda L2 + L1)/mu), D_lambda >= max_x ||lambda*(x)||.

@@ -13,8 +13,8 @@ Source: Xu et al., "FedCM: Federated Learning with Client-level Momentum" (2021)
     theta   <- theta + eta_g mean_i (theta_i - theta)
 
 Weight decay enters m too and comes back in every step, so at rest it acts 1/alpha-fold: m = grad f + (wd / alpha) x.
-With the family's 0.001 LeNet-5 did not leave the plateau it starts on (MNIST, lead partition, 120 rounds); hence a
-default of 0.0001 here.
+In a single trial with the family's 0.001 LeNet-5 did not leave the plateau it starts on (MNIST, lead partition, 120
+rounds); hence a default of 0.0001 here.
 
 alpha = 1 is FedAvg. In the first round, where m = 0, steps are alpha times as long. Per active client: 2d down (theta
 and m), d up, K gradients.
