@@ -285,18 +285,20 @@ def _reports(row: dict[str, str], task: Any) -> list[str]:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Where and when, and with which code."""
+    """Where and when, and with which code: a commit, "-dirty" if code was changed since (pages and locks are none)."""
     import torch
 
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    commit, changed = git("describe", "--always"), git("status", "--porcelain", "--", "pipeline", "experiments/*.py")
     return {
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else _processor(),
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": (commit or "unknown") + "-dirty" * bool(changed),
     }
 
 
