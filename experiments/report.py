@@ -49,6 +49,10 @@ def write_page(study: Study) -> Path:
 
 def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
     slots = list(study.table(name))
+    if not any(slot.cell.path(study.cells).is_file() for slot in slots):
+        panels = ", ".join(part.panels)
+        told = [f"## {part.title or name}", part.note.strip(), f"*Not run yet: {', '.join(part.rows)} on {panels}.*"]
+        return told + (_search(study, name, part) if part.grids else [])
     rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.cells)]
     write_csv(rows, out / f"{name}.csv")
     write_csv(curves(slots, study.cells, part), out / f"{name}_curves.csv")

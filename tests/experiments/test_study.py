@@ -205,7 +205,7 @@ def test_the_page_of_runs_that_were_made(small, tmp_path):
     text = page.read_text()
     assert "![Two methods: test accuracy](p_test_accuracy.png)" in text
     assert "1 of 1 cells" in text
-    assert "No cell of this part has been run yet" in text
+    assert "*Not run yet: one, two on few, many.*" in text
     assert (page.parent / "p_test_accuracy.png").stat().st_size > 5000
     lines = (page.parent / "p_curves.csv").read_text().splitlines()
     assert lines[0].split(",")[:4] == ["panel", "method", "test_accuracy", "round"]
