@@ -118,7 +118,7 @@ def rounds_needed(out: Path) -> list[str]:
         ours = curves.get((panel, "SimFBO" + ", searched" * method.endswith("searched")))
         if ours and not method.startswith("SimFBO"):
             shares = shares_of_rounds(ours, curve)
-            lines.append(f"| {panel} | {method} | {_share(max(shares))} | {_share(max(shares[1:], default=0.0))} |")
+            lines.append(f"| {panel} | {method} | {_share(*shares)} | {_share(*shares[1:])} |")
     if not lines:
         return []
     head = "| data | against | at most, of its rounds | from its second evaluation on |\n|--|--|--|--|\n"
@@ -137,11 +137,13 @@ def shares_of_rounds(ours: Sequence[tuple[float, float]], theirs: Sequence[tuple
         if spent and accuracy > best:
             best = accuracy
             found.append(next((t for t, value in ours if value >= accuracy), float("inf")) / spent)
-    return found or [0.0]
+    return found
 
 
-def _share(value: float) -> str:
-    return "never reached" if value == float("inf") else f"{value:.2f}"
+def _share(*values: float) -> str:
+    """The largest; nothing if there is none."""
+    largest = max(values, default=None)
+    return "" if largest is None else "never reached" if largest == float("inf") else f"{largest:.2f}"
 
 
 def unequal_steps(out: Path) -> list[str]:

@@ -51,6 +51,8 @@ def build_model(params: Params) -> models.FlatModel:
     """The network named in params.yaml for the data set and in the precision named there."""
     info, named, precision = CATALOG[params.data.name], params.model, params.train.precision
     model = of_precision(models.build(named.name, info.channels, info.size, info.classes, named.options), precision)
+    if precision == "32-true":  # tried by `models.build`
+        return model
     w = model.initial(0).to(DTYPES[precision])
     try:
         with torch.no_grad():

@@ -236,4 +236,4 @@ def test_rounds_to_the_same_accuracy_by_hand(tmp_path):
     assert more.shares_of_rounds(ours, [(0.0, 0.1), (50.0, 0.9)]) == [math.inf]
     lines = ["panel,method,test_accuracy,communication_rounds", "p,SimFBO,0.1,0", "p,SimFBO,0.6,20", "p,FedNest,0.1,0"]
     (tmp_path / "hyper_representation_curves.csv").write_text("\n".join([*lines, "p,FedNest,0.5,50"]) + "\n")
-    assert "| p | FedNest | 0.40 | 0.00 |" in more.rounds_needed(tmp_path)[2]
+    assert "| p | FedNest | 0.40 |  |" in more.rounds_needed(tmp_path)[2]
