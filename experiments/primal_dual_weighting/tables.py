@@ -180,18 +180,19 @@ def toy_claim(cells: Sequence[Cell], folder: Path) -> list[Row]:
 
 
 def toy_noise(cells: Sequence[Cell], folder: Path) -> list[Row]:
-    """Noisy setting: mean stationarity at the end, and the share of repetitions whose f_0(w*(x)) is above its start
+    """Noisy settings: mean stationarity at the end, and the share of repetitions whose f_0(w*(x)) is above its start
     somewhere in the last two thirds of the rounds."""
     rows = []
     for cell in cells:
         label, result = Label.of(cell), read(cell, folder)
-        if label.setting != "noisy" or result is None:
+        if label.setting == "deterministic" or result is None:
             continue
         late = [i for i, r in enumerate(result["round"]) if r > result["round"][-1] / 3]
         gone = [any(not curve[i] <= curve[0] for i in late) for curve in result["upper_value"]]
         end = float(np.mean([curve[-1] for curve in result["stationarity"]]))
-        rows.append({"K": label.K, "method": label.method, "stationarity": end, "gone": float(np.mean(gone))})
-    return sorted(rows, key=lambda row: (row["K"], row["stationarity"]))
+        row = {"setting": label.setting, "K": label.K, "method": label.method}
+        rows.append(row | {"stationarity": end, "gone": float(np.mean(gone))})
+    return sorted(rows, key=lambda row: (row["setting"], row["K"], row["stationarity"]))
 
 
 def _tenths(result: Result) -> np.ndarray:

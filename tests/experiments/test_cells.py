@@ -185,7 +185,7 @@ def test_a_toy_cell_holds_its_repetitions(tmp_path):
     """The exact gradient starts at w = 0, x = 1/N, whatever the method: one start per repetition."""
     tiny = Plan("quick", Profile(toy=ToyFigures(repetitions=2, rounds=2, inner_steps=[1], eval_every=1)))
     made = toy.toy_cells(tiny)
-    assert len(made) == 10
+    assert len(made) == 14
     chosen = [c for c in made if "deterministic" in c.table and c.row.startswith(("primal_dual", "rfho"))]
     for cell in chosen:
         toy.run_toy(cell, tmp_path, tmp_path)
@@ -212,7 +212,13 @@ def test_the_noisy_toy_by_hand(tmp_path):
     chosen = next(cell for cell in made if toy.Label.of(cell) == toy.Label("noisy", "rfho", 1, 0.01))
     cells.save(chosen, tmp_path, {"round": [0, 3, 6, 9], **curves})
     (row,) = tables.toy_noise(made, tmp_path)
-    assert row == {"K": 1, "method": "rfho", "stationarity": pytest.approx(0.3), "gone": pytest.approx(2 / 3)}
+    assert row == {
+        "setting": "noisy",
+        "K": 1,
+        "method": "rfho",
+        "stationarity": pytest.approx(0.3),
+        "gone": pytest.approx(2 / 3),
+    }
 
 
 def test_the_toys_claim_by_hand(tmp_path):
