@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytorch_lightning as pl
@@ -25,6 +25,7 @@ from pipeline.training.setup import build_problem, device_for
 from pipeline.training.tasks import image_task
 
 Case = tuple[Params, ImageProblem]
+T = TypeVar("T")
 
 
 def device() -> torch.device:
@@ -47,9 +48,9 @@ def median_ratio(a: list[float], b: list[float]) -> float:
     return statistics.median(x / y for x, y in zip(a, b, strict=True))
 
 
-def interleaved(points: Mapping[int, Callable[[], float]], repetitions: int) -> dict[int, list[float]]:
+def interleaved(points: Mapping[T, Callable[[], float]], repetitions: int) -> dict[T, list[float]]:
     """Each point's measurements, all points in turn, over and over; the first turn warms up and does not count."""
-    found: dict[int, list[float]] = {x: [] for x in points}
+    found: dict[T, list[float]] = {x: [] for x in points}
     for repetition in range(repetitions + 1):
         for x, measure in points.items():
             value = measure()

@@ -10,6 +10,7 @@ import pytest
 
 from experiments import __main__ as commands
 from experiments import cells, report, study
+from experiments.a_fedpd import more as table_4
 from experiments.cells import save
 from experiments.params import Panel, Part, Search
 from experiments.simfbo import more
@@ -237,3 +238,14 @@ def test_rounds_to_the_same_accuracy_by_hand(tmp_path):
     lines = ["panel,method,test_accuracy,communication_rounds", "p,SimFBO,0.1,0", "p,SimFBO,0.6,20", "p,FedNest,0.1,0"]
     (tmp_path / "hyper_representation_curves.csv").write_text("\n".join([*lines, "p,FedNest,0.5,50"]) + "\n")
     assert "| p | FedNest | 0.40 |  |" in more.rounds_needed(tmp_path)[2]
+
+
+def test_table_4_by_hand(tmp_path):
+    """FedAvg is at 81 % or more after 40 rounds, SCAFFOLD never; the other panel does not count."""
+    lines = ["panel,method,test_accuracy,round", '"CIFAR-10, i.i.d.",FedAvg,0.5,20']
+    lines += ['"CIFAR-10, i.i.d.",FedAvg,0.81,40', '"CIFAR-10, i.i.d.",SCAFFOLD,0.8,40']
+    (tmp_path / "c.csv").write_text("\n".join([*lines, '"CIFAR-10, Dirichlet 1.0",FedAvg,0.9,20']) + "\n")
+    assert table_4.first_rounds(tmp_path / "c.csv", 81) == [40, None, *["not run"] * 5]
+    assert table_4.first_rounds(tmp_path / "none.csv", 81) == ["not run"] * 7
+    assert table_4.sections(tmp_path / "quick") == []
+    assert "| | ours | not run | not run |" in table_4.sections(tmp_path / "full")[2]

@@ -1,0 +1,1 @@
+"""FedAvg to A-FedPDSAM: partial participation and dual drift."""
