@@ -44,11 +44,11 @@ class ServerOptions(Section):
 class PrimalDual(ServerOptions):
     """The lead method (``pipeline.algorithms.client_weighting.primal_dual``)."""
 
-    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.04, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
     eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
     gamma: float = param(
-        4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
+        10.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
     dual_radius: float = param(
         5.0,
@@ -57,7 +57,7 @@ class PrimalDual(ServerOptions):
         symbol="D_lambda",
     )
     dual_damping: float = param(
-        0.02,
+        0.008,
         "the dual forgets at the rate eta_lambda times this; adds gamma times this to every curvature; 0 = the paper",
         ge=0,
         symbol="rho",
