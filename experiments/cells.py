@@ -70,6 +70,7 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
     from pipeline.data.catalog import problem_in_use, resolve
     from pipeline.params import Params, Subset
+    from pipeline.params.pairs import family
     from pipeline.params.spec import override
 
     params = resolve(override(Params(), settings))
@@ -88,7 +89,10 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
         dealt = {field.name: getattr(params.partition, field.name) for field in dataclasses.fields(params.partition)}
         own = {name: value for name, value in dealt.items() if not dataclasses.is_dataclass(value) or name == scheme}
         parts |= {"model": params.model, "partition": own | {scheme: dataclasses.asdict(own[scheme])}}
-    return {name: _plain(part) for name, part in parts.items()}
+    plain = {name: _plain(part) for name, part in parts.items()}
+    if family(params.algorithm) == "weighting" and not plain[params.algorithm]["clip_norm"]:
+        del plain[params.algorithm]["clip_norm"]  # older cells know no such option
+    return plain
 
 
 def _plain(part: Any) -> Any:

@@ -22,7 +22,14 @@ def simplex(v: Tensor) -> Tensor:
     return (shifted - tau).clamp_min(0.0)
 
 
-def ball(v: Tensor, radius: float) -> Tensor:
+def ball(v: Tensor, radius: float | Tensor) -> Tensor:
     """argmin ||u - v|| subject to ||u|| <= radius, over the last dimension; v: [..., d]."""
     norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     return v * (radius / norm.clamp_min(radius))
+
+
+def clip(v: Tensor, norm: float | Tensor) -> Tensor:
+    """v, shortened to that norm over the last dimension where it is longer; 0 = as it is. v: [..., d]."""
+    if isinstance(norm, Tensor):  # the same without a branch, for repetitions with norms of their own
+        return ball(v, torch.where(norm > 0, norm, torch.finfo(v.dtype).max))
+    return ball(v, norm) if norm else v

@@ -21,13 +21,14 @@ BASELINES = ("afl", "average", "validation_only", "oracle_weights")
 ROWS = (PRIMAL_DUAL, AS_PRINTED, "rfho", "fednest", "sustain", *BASELINES)
 TABLES = ("table", "fashion", "bad_clients")
 
-# The listing: constant steps, absent clients scaled by N/n, the hypergradient on the gradient's minibatch, no damping;
-# step sizes of the specification's trial (the paper prints grids, no winners).
+# The listing: constant steps, absent clients scaled by N/n, the hypergradient on the gradient's minibatch, neither damping
+# nor clipping; step sizes of the specification's trial (the paper prints grids, no winners).
 LISTING: dict[str, Any] = {
     "algorithms.primal_dual.schedule": "constant",
     "algorithms.primal_dual.estimator": "paper",
     "algorithms.primal_dual.hypergradient_batch": "gradient",
     "algorithms.primal_dual.dual_damping": 0.0,
+    "algorithms.primal_dual.clip_norm": 0.0,
     "algorithms.primal_dual.dual_radius": 10.0,
     "algorithms.primal_dual.gamma": 1.0,
     "algorithms.primal_dual.eta_w": 0.1,

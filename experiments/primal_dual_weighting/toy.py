@@ -52,7 +52,7 @@ def toy_cells(plan: Plan) -> list[Cell]:
             prefix = "algorithms.primal_dual."
             eta_lambda, damping = (0.03, 0.3) if name == "steadied" else (0.1, 0.0)
             settings |= {f"{prefix}gamma": 2.0, f"{prefix}eta_lambda": eta_lambda, f"{prefix}dual_damping": damping}
-            settings |= {f"{prefix}dual_radius": 5.0 if noise else 1000.0}
+            settings |= {f"{prefix}clip_norm": 0.0, f"{prefix}dual_radius": 5.0 if noise else 1000.0}
         if method in ("fednest", "sustain"):
             settings[f"algorithms.{method}.eta_h"] = 0.03
         settings[f"algorithms.{method}.{'series_products' if method == 'sustain' else 'inner_steps'}"] = K

@@ -50,6 +50,13 @@ def require_plain_steps(method: str, options: ServerOptions) -> None:
             f"sgd, since {method} differentiates through plain steps of the model",
             "set it to sgd, or choose another algorithm",
         )
+    if options.clip_norm:
+        raise not_allowed(
+            f"algorithms.{method}.clip_norm",
+            options.clip_norm,
+            f"0, since {method} differentiates through plain steps of the model",
+            "set it to 0, or choose another algorithm",
+        )
 
 
 def _problem(params: Params) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pipeline import projections
 from pipeline.algorithms.base import Cost, State, Step
 from pipeline.algorithms.client_weighting import estimators
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
@@ -21,10 +22,11 @@ def start(turn: WeightingTurn) -> tuple[Tensor, Tensor]:
 
 
 def descend(state: State, turn: WeightingTurn) -> Step:
-    """The direction of w: sum_i x_i g_i, by the estimator in force."""
+    """The direction of w: sum_i x_i g_i, by the estimator in force, clipped."""
     w, x = state.variables["w"], state.variables["x"]
     active = turn.active().to(w.device)
     B = turn.batch("gradient", active, turn.federation.batch_size)
     sum_g = estimators.weighted_gradient(turn, state.memory, w, x, active, B)
     n, d = len(active), turn.problem.dimension
-    return Step({"w": sum_g}, Cost(1, floats_up=d * n, floats_down=d * n, gradients=n))
+    direction = projections.clip(sum_g, turn.hyper.clip_norm)
+    return Step({"w": direction}, Cost(1, floats_up=d * n, floats_down=d * n, gradients=n))

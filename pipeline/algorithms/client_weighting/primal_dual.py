@@ -18,6 +18,7 @@ one inner product per client instead of an inverse Hessian.
 | g_i, h_i = Hess f_i lambda | rows of `G`, `H`; never formed by the fused pass | [n, d] |
 | Gamma, D_lambda | `hyper.gamma`, `hyper.dual_radius` | scalars |
 | rho (ours) | `hyper.dual_damping`; 0 = the paper | scalar |
+| (ours) | `hyper.clip_norm`; 0 = the paper | scalar |
 | eta_w, eta_lambda, eta_x | `hyper.eta_w`, ... | scalars |
 | K | `hyper.inner_steps` | |
 
@@ -50,10 +51,15 @@ sum_i x_i f_i, also holds Gamma (f_i(w_rho) - f_i(w*)), which needs the undamped
 Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (in the version with appendix: more than
 (D_lambda L2 + L1)/mu), D_lambda >= max_x ||lambda*(x)||.
 Networks are not convex: Gamma and the ball are then what keeps (w, lambda) stable. w moves by eta_w Gamma along the
-clients' gradients and by eta_w along the server's own: a larger Gamma at equal eta_w Gamma is less pulled to the server's
-few samples, and the dual, fed by what is left of their gradient over Gamma, grows more slowly. Gamma rho is the damping
-in units of curvature. The defaults (eta_w Gamma = 0.4, Gamma rho = 0.08) come from some twenty trials on digits, MNIST
-and Fashion-MNIST, judged by accuracy and weights of the whole run.
+clients' gradients and by eta_w along the server's own: a larger Gamma at equal eta_w Gamma is less pulled to the
+server's few samples, and the dual, fed by what is left of their gradient over Gamma, grows more slowly. Gamma rho is
+the damping in units of curvature. The defaults (eta_w Gamma = 0.5, Gamma rho = 0.08) come from some twenty trials on
+digits, MNIST and Fashion-MNIST, judged by accuracy and weights of the whole run.
+
+Clipping (ours). Where a network leaves its first plateau, curvatures and with them h_i grow a hundredfold within a
+few rounds; a step along them can leave it dead for good. The direction of w is therefore shortened to `clip_norm`,
+which changes no stationary point. One run of eight ended so on digits at participation 0.5 (Gamma 4, eta_w 0.1,
+unclipped).
 """
 
 from __future__ import annotations
@@ -118,7 +124,8 @@ def step(state: State, turn: WeightingTurn) -> Step:
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
-    directions = {"w": g_0 + sum_h + hyper.gamma * sum_g, "lambda": hyper.dual_damping * lam - sum_g}
+    g_w = projections.clip(g_0 + sum_h + hyper.gamma * sum_g, hyper.clip_norm)
+    directions = {"w": g_w, "lambda": hyper.dual_damping * lam - sum_g}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)
     if turn.inner == hyper.inner_steps:

@@ -63,7 +63,7 @@ def step(state: State, turn: WeightingTurn) -> Step:
         d_x.copy_(new_x)
     memory["previous_w"].copy_(w)
     memory["previous_x"].copy_(x)
-    return Step({"w": d_w, "x": d_x}, cost)
+    return Step({"w": projections.clip(d_w, turn.hyper.clip_norm), "x": d_x}, cost)
 
 
 def _estimates(turn: WeightingTurn, memory: dict[str, Tensor], w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Cost]:

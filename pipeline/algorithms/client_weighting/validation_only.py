@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 
+from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import ValidationOnly
@@ -26,7 +27,8 @@ def init(turn: WeightingTurn) -> State:
 
 def step(state: State, turn: WeightingTurn) -> Step:
     """The direction of w: grad f_0."""
-    return Step({"w": turn.oracle.validation_gradient(state.variables["w"], turn.validation())}, Cost())
+    gradient = turn.oracle.validation_gradient(state.variables["w"], turn.validation())
+    return Step({"w": projections.clip(gradient, turn.hyper.clip_norm)}, Cost())
 
 
 VALIDATION_ONLY = Algorithm(

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipeline import projections
 from pipeline.algorithms.consensus.turn import LocalTurn
 from pipeline.problems.base import Batch
 
@@ -76,13 +77,13 @@ def train(turn: LocalTurn, start: Tensor, clients: Tensor, rule: Rule = Rule()) 
             dual = rule.lin if rule.fresh == 1.0 else None
             pull = torch.linalg.vector_norm(first if dual is None else first + dual, dim=1)
         if hyper.clip_mode == "loss":
-            g = _clipped(g, hyper.clip_norm)
+            g = projections.clip(g, hyper.clip_norm)
         if rule.fresh != 1.0:
             g = rule.fresh * g
         if constant is not None:
             g = g + (constant if constant.dim() == 1 else constant[:count])
         if hyper.clip_mode == "simulator":
-            g = _clipped(g, hyper.clip_norm)
+            g = projections.clip(g, hyper.clip_norm)
         x.mul_(1.0 - eta * shrink).sub_(g, alpha=eta)  # x - eta (g + shrink x), in place: models may be large
         steps[:count] += 1
         gradients += count * (2 if rule.radius else 1)
@@ -106,11 +107,3 @@ def _gradient(turn: LocalTurn, x: Tensor, batch: Batch, rule: Rule) -> tuple[Ten
     length = torch.linalg.vector_norm(first, dim=1, keepdim=True) + rule.sam_eps
     sharp = turn.oracle.gradients_each(x + first * (rule.radius / length), batch, at_once)
     return (sharp if rule.sam_share == 1.0 else torch.lerp(first, sharp, rule.sam_share)), first
-
-
-def _clipped(g: Tensor, longest: float) -> Tensor:
-    """Rows no longer than `longest`; 0 = as they are."""
-    if not longest:
-        return g
-    length = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-    return g * (longest / length.clamp_min(longest))

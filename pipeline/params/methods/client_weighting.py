@@ -24,6 +24,9 @@ class ServerOptions(Section):
     schedule: Literal["constant", "cosine"] = param(
         "cosine", "of all step sizes over train.rounds; cosine = down to zero, steadier at the end"
     )
+    clip_norm: float = param(
+        0.0, "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping", ge=0
+    )
     estimator: Literal["auto", "memory", "paper", "normalised"] = param(
         "auto",
         "how absent clients are accounted for: paper = scale by N/n, unbiased but noisy; normalised = divide by"
@@ -44,7 +47,10 @@ class ServerOptions(Section):
 class PrimalDual(ServerOptions):
     """The lead method (``pipeline.algorithms.client_weighting.primal_dual``)."""
 
-    eta_w: float = param(0.04, "step size of the model", gt=0, symbol="eta_w")
+    clip_norm: float = param(
+        40.0, "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping", ge=0
+    )
+    eta_w: float = param(0.05, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
     eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
     gamma: float = param(
