@@ -21,8 +21,8 @@ BASELINES = ("afl", "average", "validation_only", "oracle_weights")
 ROWS = (PRIMAL_DUAL, AS_PRINTED, "rfho", "fednest", "sustain", *BASELINES)
 TABLES = ("table", "fashion", "bad_clients")
 
-# The listing: constant steps, absent clients scaled by N/n, the hypergradient on the gradient's minibatch, neither damping
-# nor clipping; step sizes of the specification's trial (the paper prints grids, no winners).
+# The listing: constant steps, absent clients scaled by N/n, the hypergradient on the gradient's minibatch, neither
+# damping nor clipping; step sizes of the specification's trial (the paper prints grids, no winners).
 LISTING: dict[str, Any] = {
     "algorithms.primal_dual.schedule": "constant",
     "algorithms.primal_dual.estimator": "paper",

@@ -7,6 +7,7 @@ import torch
 
 from pipeline.algorithms import ALGORITHMS, Cost
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
+from pipeline.errors import UserError
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.params import (
     Afl,
@@ -281,3 +282,22 @@ def test_a_randomised_series_pays_for_the_factors_it_draws(toy):
         assert (cost.communication_rounds, cost.hvps, cost.floats_up) == (q + 1, 5 * q, 5 * (q * d + 1))
         seen.add(q)
     assert seen == {0, 1, 2, 3}
+
+
+@every_method
+def test_clipping_shortens_the_models_direction_and_nothing_else(name, hyper, toy):
+    """To half its length, and not at all when it is shorter; rfho, which differentiates plain steps, refuses."""
+    turn = make_turn(hyper, toy, oracle=LoopOracle)
+    algorithm = ALGORITHMS[name]
+    free = algorithm.step(algorithm.init(turn), turn)
+    length = float(free.directions["w"].norm())
+    for norm, factor in ((length / 2, 0.5), (2 * length, 1.0)):
+        clipped = dataclasses.replace(turn, hyper=dataclasses.replace(hyper, clip_norm=norm))
+        if name == "rfho":
+            with pytest.raises(UserError, match=r"algorithms.rfho.clip_norm.*plain steps.*Fix: set it to 0"):
+                algorithm.init(clipped)
+            continue
+        step = algorithm.step(algorithm.init(clipped), clipped)
+        torch.testing.assert_close(step.directions["w"], factor * free.directions["w"])
+        for other in step.directions.keys() - {"w"}:
+            torch.testing.assert_close(step.directions[other], free.directions[other])

@@ -75,3 +75,12 @@ def test_ball():
     torch.testing.assert_close(projections.ball(v, 1.0), torch.tensor([0.6, 0.8]))
     torch.testing.assert_close(projections.ball(v, 5.0), v)
     torch.testing.assert_close(projections.ball(torch.zeros(2), 1.0), torch.zeros(2))
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_clipping_by_hand(kind):
+    """(3, 4) has norm 5. A norm of 0 means none, also as a tensor, where nothing may branch."""
+    v = torch.tensor([[3.0, 4.0], [0.3, 0.4]], dtype=torch.float64)
+    for norm, first in ((2.5, [1.5, 2.0]), (5.0, [3.0, 4.0]), (10.0, [3.0, 4.0]), (0.0, [3.0, 4.0])):
+        clipped = projections.clip(v, kind(norm))
+        torch.testing.assert_close(clipped, torch.tensor([first, [0.3, 0.4]], dtype=torch.float64))

@@ -131,6 +131,9 @@ def test_settings_that_do_not_go_together_get_an_answer():
     answer = answer_to(TEXT, text.replace("\nalgorithm: primal_dual", "\nalgorithm: rfho"))
     for part in ("algorithms.rfho.optimizer", "adam", "sgd", "plain steps", "Fix:"):
         assert part in answer
+    clipped = TEXT.replace("clip_norm: 0.0 # only 0", "clip_norm: 5.0 # only 0")
+    assert answer_to(TEXT, clipped) is None
+    assert "algorithms.rfho.clip_norm" in answer_to(TEXT, clipped.replace("algorithm: primal_dual", "algorithm: rfho"))
     for precision in ("tf32", "bf16-mixed"):
         with pytest.raises(UserError, match=f"train.precision = '{precision}'.*no network.*Fix: set 32-true"):
             check_rules(override(Params(), {"data.name": "toy", "train.precision": precision}))
