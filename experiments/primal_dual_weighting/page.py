@@ -30,8 +30,8 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
         f"Made by `{command}` ([what it consists of](../../params.yaml)). Accuracies are on the test set, weights are"
         " means over the last 100 rounds. `primal_dual` is the library's default with searched steps;"
         " `primal_dual, as printed` is the paper's listing, its steps not searched: constant steps (eta_w 0.1, eta_x"
-        " 0.01), gamma 1, a ball of radius 10, neither damping nor clipping, the hypergradient on the gradient's minibatch, absent"
-        " clients scaled by N/n.",
+        " 0.01), gamma 1, a ball of radius 10, neither damping nor clipping, the hypergradient on the gradient's"
+        " minibatch, absent clients scaled by N/n.",
     ]
     for table in ("table", "fashion"):
         if getattr(plan.sizes, table).seeds:
