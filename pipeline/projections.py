@@ -29,7 +29,15 @@ def ball(v: Tensor, radius: float | Tensor) -> Tensor:
 
 
 def clip(v: Tensor, norm: float | Tensor) -> Tensor:
-    """v, shortened to that norm over the last dimension where it is longer; 0 = as it is. v: [..., d]."""
-    if isinstance(norm, Tensor):  # the same without a branch, for repetitions with norms of their own
-        return ball(v, torch.where(norm > 0, norm, torch.finfo(v.dtype).max))
-    return ball(v, norm) if norm else v
+    """v, shortened to that norm over the last dimension where it is longer; 0 = as it is. v: [..., d].
+
+    What is too long for its norm to be a number is no longer finite, as without clipping a little later.
+    """
+    if isinstance(norm, Tensor):  # without a branch, for repetitions with norms of their own
+        return torch.where(norm > 0, _shortened(v, norm), v)
+    return _shortened(v, norm) if norm else v
+
+
+def _shortened(v: Tensor, norm: float | Tensor) -> Tensor:
+    length = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    return v * torch.where(length.isfinite(), norm / length.clamp_min(norm), torch.nan)

@@ -220,7 +220,7 @@ def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own
     """By the minibatches' own noise, e of B and E of B': g_w = g_0 + e_0 + sum_i c_i ((H_i + E_i) lambda + Gamma (g_i +
     e_i)), g_lambda = sum_i c_i (g_i + e_i)."""
     noisy = dataclasses.replace(toy, noise=0.5)
-    hyper = PrimalDual(gamma=2.0, dual_damping=0.0, estimator=estimator)
+    hyper = PrimalDual(gamma=2.0, dual_damping=0.0, clip_norm=0.0, estimator=estimator)
     turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
     state = ALGORITHMS["primal_dual"].init(turn)
     state.variables.update({"w": start, "lambda": lam, "x": X})

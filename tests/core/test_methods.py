@@ -287,8 +287,8 @@ def test_a_randomised_series_pays_for_the_factors_it_draws(toy):
 @every_method
 def test_clipping_shortens_the_models_direction_and_nothing_else(name, hyper, toy):
     """To half its length, and not at all when it is shorter; rfho, which differentiates plain steps, refuses."""
-    turn = make_turn(hyper, toy, oracle=LoopOracle)
     algorithm = ALGORITHMS[name]
+    turn = make_turn(hyper, toy, oracle=LoopOracle, step_sizes=algorithm.step_sizes(hyper))
     free = algorithm.step(algorithm.init(turn), turn)
     length = float(free.directions["w"].norm())
     for norm, factor in ((length / 2, 0.5), (2 * length, 1.0)):
@@ -301,3 +301,17 @@ def test_clipping_shortens_the_models_direction_and_nothing_else(name, hyper, to
         torch.testing.assert_close(step.directions["w"], factor * free.directions["w"])
         for other in step.directions.keys() - {"w"}:
             torch.testing.assert_close(step.directions[other], free.directions[other])
+
+
+def test_the_momentum_of_sustain_is_not_clipped(toy):
+    """Only the step is: the recursion d <- G + (1 - c)(d - G_old) goes on with the whole of d."""
+    hyper = Sustain(**STEPS, eta_h=0.03, storm_weight=0.5)
+    momenta = []
+    for norm in (0.0, 1e-3):
+        turn, algorithm = make_turn(dataclasses.replace(hyper, clip_norm=norm), toy), ALGORITHMS["sustain"]
+        state = algorithm.init(turn)
+        for t in (1, 2):  # at the same point, so that the two differ by the momentum alone
+            step = algorithm.step(state, dataclasses.replace(turn, round=t))
+        momenta.append(state.memory["momentum_w"])
+    torch.testing.assert_close(momenta[0], momenta[1])
+    assert float(step.directions["w"].norm()) == pytest.approx(1e-3)

@@ -14,7 +14,9 @@ from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
 from tests.core.helpers import LARGE, make_turn, permuted, run
 
-HYPER = PrimalDual(eta_w=0.03, eta_lambda=0.1, eta_x=0.01, gamma=2.0, dual_radius=LARGE, dual_damping=0.0)
+HYPER = PrimalDual(
+    eta_w=0.03, eta_lambda=0.1, eta_x=0.01, gamma=2.0, dual_radius=LARGE, dual_damping=0.0, clip_norm=0.0
+)
 
 
 @pytest.fixture(scope="module")

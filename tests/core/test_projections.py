@@ -84,3 +84,4 @@ def test_clipping_by_hand(kind):
     for norm, first in ((2.5, [1.5, 2.0]), (5.0, [3.0, 4.0]), (10.0, [3.0, 4.0]), (0.0, [3.0, 4.0])):
         clipped = projections.clip(v, kind(norm))
         torch.testing.assert_close(clipped, torch.tensor([first, [0.3, 0.4]], dtype=torch.float64))
+    assert not projections.clip(torch.full((2,), 1e25), kind(40.0)).isfinite().any()  # nor is its norm in float32

@@ -31,13 +31,15 @@ def test_a_cell_is_named_by_everything_in_use():
     others = [
         {"seed": 1},
         {"algorithms.primal_dual.gamma": 9.0},
+        {"algorithms.primal_dual.clip_norm": 5.0},
         {"federation.participation": 0.5},
         {"train.rounds": 4},
     ]
     names = {Cell("t", "primal_dual", TINY | other).name for other in others}
-    assert len(names | {base.name}) == 5
+    assert len(names | {base.name}) == 6
     unused = {"algorithms.rfho.eta_w": 0.7, "partition.iid.clients": 3, "train.checkpoint_every": 2}
     assert Cell("t", "primal_dual", TINY | unused).name == base.name
+    assert "clip_norm" not in cells.in_use(TINY | {"algorithm": "rfho"})["rfho"]  # 0: as before there was one
 
 
 def test_a_wrong_setting_is_refused():

@@ -267,6 +267,8 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
         base,
         {
             "algorithms.primal_dual.gamma": eta / eta_w,
+            "algorithms.primal_dual.dual_damping": once.algorithms.fedavg.weights.dual_damping,
+            "algorithms.primal_dual.clip_norm": 0.0,
             "algorithms.primal_dual.estimator": "normalised",
             "algorithms.primal_dual.hypergradient_batch": "product",
         },

@@ -47,7 +47,7 @@ def init(turn: WeightingTurn) -> State:
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
-    """Directions of w and x: the two momenta."""
+    """Directions of w and x: the two momenta, that of w clipped."""
     memory, keep = state.memory, 1.0 - turn.hyper.storm_weight
     w, x, d_w, d_x = state.variables["w"], state.variables["x"], memory["momentum_w"], memory["momentum_x"]
     two_points = turn.round > 1
