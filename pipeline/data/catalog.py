@@ -28,10 +28,11 @@ class DatasetInfo:
     cleaning_samples: int = 4500  # of each client under the scheme `cleaning`
     cleaning_validation: int = 50
     imbalance: float = 0.01  # of the scheme `longtail`
+    clip_norm: float = 0.0  # of primal_dual
 
 
 CATALOG: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1),
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1, 10.0),
     "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.1307,), (0.3081,)),
     "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,)),
     "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64, (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
@@ -57,7 +58,11 @@ def resolve(params: Params) -> Params:
     samples, so none counts."""
     problem = problem_in_use(params)
     params = replace(params, problem=problem, algorithm=in_use(params.algorithm, problem))
-    if params.data.name == TOY:
+    toy = params.data.name == TOY
+    if params.algorithms.primal_dual.clip_norm == "auto":
+        clipped = replace(params.algorithms.primal_dual, clip_norm=0.0 if toy else CATALOG[params.data.name].clip_norm)
+        params = replace(params, algorithms=replace(params.algorithms, primal_dual=clipped))
+    if toy:
         part = replace(params.partition, client_validation=0.0)
         return replace(params, partition=part, federation=replace(params.federation, batch_size=1))
     info = CATALOG[params.data.name]

@@ -29,6 +29,7 @@ class Within:
 
 PositiveInt = Annotated[int, Within(ge=1)]
 NonNegativeInt = Annotated[int, Within(ge=0)]
+NonNegativeFloat = Annotated[float, Within(ge=0)]
 PositiveFloat = Annotated[float, Within(gt=0)]
 Share = Annotated[float, Within(ge=0, lt=1)]
 Ratio = Annotated[float, Within(gt=0, le=1)]

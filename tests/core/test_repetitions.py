@@ -43,7 +43,7 @@ SWEEPS = [
     ("primal_dual", [PrimalDual(eta_w=eta, eta_x=0.01, dual_radius=100.0) for eta in (0.01, 0.02, 0.03)]),
     ("primal_dual", [PrimalDual(eta_w=0.02, gamma=g, dual_radius=r) for g, r in ((1.0, 0.1), (2.0, 0.2), (3.0, 9.0))]),
     ("primal_dual", [PrimalDual(eta_w=0.02, dual_damping=rho, dual_init="gradient") for rho in (0.0, 0.1, 0.5)]),
-    ("primal_dual", [PrimalDual(eta_w=0.02, clip_norm=norm) for norm in (0.0, 0.5, 2.0)]),
+    ("fednest", [FedNest(eta_w=0.02, eta_x=0.1, eta_h=0.02, clip_norm=norm) for norm in (0.0, 0.5, 2.0)]),
     ("rfho", [Rfho(eta_w=eta, eta_x=1.0, inner_steps=2, mode=mode) for mode in ("forward",) for eta in (0.01, 0.02)]),
     ("rfho", [Rfho(eta_w=eta, eta_x=1.0, inner_steps=2) for eta in (0.01, 0.02)]),
     ("fednest", [FedNest(eta_w=0.02, eta_x=0.1, eta_h=eta, inner_steps=2) for eta in (0.01, 0.02)]),

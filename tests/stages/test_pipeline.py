@@ -78,7 +78,7 @@ print(json.dumps({
     run = json.loads(done.stdout.splitlines()[-1])
     metrics = finished.json("results/metrics.json")
     assert run["status"] == "FINISHED"
-    assert run["params"]["algorithms.primal_dual.gamma"] == "10.0"
+    assert run["params"]["algorithms.primal_dual.gamma"] == "4.0"
     assert run["params"]["federation.batch_size"] == "32"
     assert not any(name.startswith(("tracking", "partition.dirichlet")) for name in run["params"])
     assert run["metrics"]["test_accuracy"] == pytest.approx(metrics["test_accuracy"])

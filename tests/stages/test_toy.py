@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_toy_runs_through_the_same_stages(project):
-    project.edit("name: digits", "name: toy", "eta_w: 0.05", "eta_w: 0.03", "gamma: 10.0", "gamma: 2.0")
+    project.edit("name: digits", "name: toy", "eta_w: 0.1", "eta_w: 0.03", "gamma: 4.0", "gamma: 2.0")
     project.edit("rounds: 24", "rounds: 300")
     assert ran(project.dvc("repro")) == ["check", "download", "partition", "train", "evaluate"]
     metrics = project.json("results/metrics.json")

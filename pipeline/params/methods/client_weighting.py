@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param
+from pipeline.params.spec import Auto, NonNegativeFloat, NonNegativeInt, PositiveInt, Section, param
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,16 @@ class ServerOptions(Section):
 class PrimalDual(ServerOptions):
     """The lead method (``pipeline.algorithms.client_weighting.primal_dual``)."""
 
-    clip_norm: float = param(
-        40.0, "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping", ge=0
+    clip_norm: NonNegativeFloat | Auto = param(  # type: ignore[assignment]
+        "auto",
+        "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping; auto = 10 on"
+        " digits, 0 elsewhere",
     )
-    eta_w: float = param(0.05, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
     eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
     gamma: float = param(
-        10.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
+        4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
     dual_radius: float = param(
         5.0,
@@ -63,7 +65,7 @@ class PrimalDual(ServerOptions):
         symbol="D_lambda",
     )
     dual_damping: float = param(
-        0.008,
+        0.02,
         "the dual forgets at the rate eta_lambda times this; adds gamma times this to every curvature; 0 = the paper",
         ge=0,
         symbol="rho",
