@@ -49,7 +49,7 @@ class PrimalDual(ServerOptions):
 
     clip_norm: NonNegativeFloat | Auto = param(  # type: ignore[assignment]
         "auto",
-        "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping; auto = 10 on"
+        "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping; auto = 15 on"
         " digits, 0 elsewhere",
     )
     eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
