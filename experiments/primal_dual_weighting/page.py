@@ -28,8 +28,8 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
     parts = [
         f"# Client weighting: the lead paper's experiments, {plan.profile}",
         f"Made by `{command}` ([what it consists of](../../params.yaml)). Accuracies are on the test set, weights are"
-        " means over the last 100 rounds. `primal_dual` is the library's default with searched steps"
-        " (on digits it alone has the model's direction clipped; `clip_norm` is there for the others too);"
+        " means over the last 100 rounds. `primal_dual` is the library's default with searched steps,"
+        " like the others without clipping;"
         " `primal_dual, as printed` is the paper's listing, its steps not searched: constant steps (eta_w 0.1, eta_x"
         " 0.01), gamma 1, a ball of radius 10, neither damping nor clipping, the hypergradient on the gradient's"
         " minibatch, absent clients scaled by N/n.",
