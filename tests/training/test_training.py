@@ -80,6 +80,7 @@ def without_seconds(rows):
 
 def bare_loop(params, digits, partition):
     """The same run without Lightning: plain steps, cosine factor, projections."""
+    params = resolve(params)
     module = build_module(params, build_problem(params, digits, partition, torch.device("cpu")))
     algorithm, hyper, T = ALGORITHMS[params.algorithm], module.turn.hyper, params.train.rounds
     state = algorithm.init(module.turn)
