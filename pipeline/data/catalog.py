@@ -28,7 +28,7 @@ class DatasetInfo:
     cleaning_samples: int = 4500  # of each client under the scheme `cleaning`
     cleaning_validation: int = 50
     imbalance: float = 0.01  # of the scheme `longtail`
-    clip_norm: float = 0.0  # of primal_dual
+    clip_norm: float = 0.0  # of primal_dual, where clients may be absent
 
 
 CATALOG: dict[str, DatasetInfo] = {
@@ -60,7 +60,9 @@ def resolve(params: Params) -> Params:
     params = replace(params, problem=problem, algorithm=in_use(params.algorithm, problem))
     toy = params.data.name == TOY
     if params.algorithms.primal_dual.clip_norm == "auto":
-        clipped = replace(params.algorithms.primal_dual, clip_norm=0.0 if toy else CATALOG[params.data.name].clip_norm)
+        stale = not toy and params.federation.participation < 1.0  # some answers are of an earlier model
+        clip_norm = CATALOG[params.data.name].clip_norm if stale else 0.0
+        clipped = replace(params.algorithms.primal_dual, clip_norm=clip_norm)
         params = replace(params, algorithms=replace(params.algorithms, primal_dual=clipped))
     if toy:
         part = replace(params.partition, client_validation=0.0)

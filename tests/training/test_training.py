@@ -404,3 +404,19 @@ def test_auto_is_resolved_by_the_data_set():
     found = resolve(Params())
     assert (found.federation.batch_size, found.partition.validation_per_label) == (32, 10)
     assert found.partition.lead.noise_samples == 100
+
+
+def test_the_lead_method_clips_on_digits_where_clients_may_be_absent():
+    from pipeline.params import Params
+    from pipeline.params.spec import override
+
+    for name, participation, expected in (
+        ("digits", 1.0, 0.0),
+        ("digits", 0.5, 15.0),
+        ("mnist", 0.5, 0.0),
+        ("toy", 0.5, 0.0),
+    ):
+        given = override(Params(), {"data.name": name, "federation.participation": participation})
+        assert resolve(given).algorithms.primal_dual.clip_norm == expected
+        mine = override(given, {"algorithms.primal_dual.clip_norm": 3.0})
+        assert resolve(mine).algorithms.primal_dual.clip_norm == 3.0

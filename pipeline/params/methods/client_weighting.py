@@ -50,7 +50,7 @@ class PrimalDual(ServerOptions):
     clip_norm: NonNegativeFloat | Auto = param(  # type: ignore[assignment]
         "auto",
         "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping; auto = 15 on"
-        " digits, 0 elsewhere",
+        " digits at participation below 1, else 0",
     )
     eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
