@@ -23,21 +23,16 @@ def simplex(v: Tensor) -> Tensor:
 
 
 def ball(v: Tensor, radius: float | Tensor) -> Tensor:
-    """argmin ||u - v|| subject to ||u|| <= radius, over the last dimension; v: [..., d]."""
+    """argmin ||u - v|| subject to ||u|| <= radius, over the last dimension; v: [..., d].
+
+    NaN where v is too long for its norm to be a number: 0 would hide that a run has exploded.
+    """
     norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    return v * (radius / norm.clamp_min(radius))
+    return v * torch.where(norm.isfinite(), radius / norm.clamp_min(radius), torch.nan)
 
 
 def clip(v: Tensor, norm: float | Tensor) -> Tensor:
-    """v, shortened to that norm over the last dimension where it is longer; 0 = as it is. v: [..., d].
-
-    What is too long for its norm to be a number is no longer finite, as without clipping a little later.
-    """
+    """v, shortened to that norm over the last dimension where it is longer; 0 = as it is. v: [..., d]."""
     if isinstance(norm, Tensor):  # without a branch, for repetitions with norms of their own
-        return torch.where(norm > 0, _shortened(v, norm), v)
-    return _shortened(v, norm) if norm else v
-
-
-def _shortened(v: Tensor, norm: float | Tensor) -> Tensor:
-    length = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    return v * torch.where(length.isfinite(), norm / length.clamp_min(norm), torch.nan)
+        return torch.where(norm > 0, ball(v, norm), v)
+    return ball(v, norm) if norm else v

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pipeline.params import Params, Partition, Problems
+from pipeline.params.methods import Algorithms
 from pipeline.params.pairs import HEADS, ProblemName, family, in_use, made_for, upper_on_clients
 
 
@@ -58,13 +59,8 @@ def resolve(params: Params) -> Params:
     samples, so none counts."""
     problem = problem_in_use(params)
     params = replace(params, problem=problem, algorithm=in_use(params.algorithm, problem))
-    toy = params.data.name == TOY
-    if params.algorithms.primal_dual.clip_norm == "auto":
-        stale = not toy and params.federation.participation < 1.0  # some answers are of an earlier model
-        clip_norm = CATALOG[params.data.name].clip_norm if stale else 0.0
-        clipped = replace(params.algorithms.primal_dual, clip_norm=clip_norm)
-        params = replace(params, algorithms=replace(params.algorithms, primal_dual=clipped))
-    if toy:
+    params = replace(params, algorithms=_algorithms(params))
+    if params.data.name == TOY:
         part = replace(params.partition, client_validation=0.0)
         return replace(params, partition=part, federation=replace(params.federation, batch_size=1))
     info = CATALOG[params.data.name]
@@ -79,6 +75,16 @@ def resolve(params: Params) -> Params:
         needed = part.scheme != "cleaning" and upper_on_clients(params.problem, cleaning, part.scheme)
         part = replace(part, client_validation=CLIENT_VALIDATION if needed else 0.0)
     return replace(params, partition=part)
+
+
+def _algorithms(params: Params) -> Algorithms:
+    """`clip_norm` of the lead method: only where clients may be absent, and so some answers be of an earlier model."""
+    lead = params.algorithms.primal_dual
+    if lead.clip_norm != "auto":
+        return params.algorithms
+    clips = params.data.name != TOY and params.federation.participation < 1.0
+    clip_norm = CATALOG[params.data.name].clip_norm if clips else 0.0
+    return replace(params.algorithms, primal_dual=replace(lead, clip_norm=clip_norm))
 
 
 def _problems(params: Params) -> Problems:

@@ -241,11 +241,15 @@ def test_rounds_to_the_same_accuracy_by_hand(tmp_path):
 
 
 def test_table_4_by_hand(tmp_path):
-    """FedAvg is at 81 % or more after 40 rounds, SCAFFOLD never; the other panel does not count."""
-    lines = ["panel,method,test_accuracy,round", '"CIFAR-10, i.i.d.",FedAvg,0.5,20']
-    lines += ['"CIFAR-10, i.i.d.",FedAvg,0.81,40', '"CIFAR-10, i.i.d.",SCAFFOLD,0.8,40']
-    (tmp_path / "c.csv").write_text("\n".join([*lines, '"CIFAR-10, Dirichlet 1.0",FedAvg,0.9,20']) + "\n")
-    assert table_4.first_rounds(tmp_path / "c.csv", 81) == [40, None, *["not run"] * 5]
+    """Of the i.i.d. panel alone: reached after 40 rounds, never, and not run, which has nothing in its cell."""
+    lines = [
+        "panel,method,communication rounds to 81 %",
+        '"CIFAR-10, i.i.d.",FedAvg,40.0',
+        '"CIFAR-10, i.i.d.",FedSAM,',
+    ]
+    lines += ['"CIFAR-10, i.i.d.",SCAFFOLD,inf', '"CIFAR-10, Dirichlet 1.0",FedAvg,20.0']
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    assert table_4.first_rounds(tmp_path / "t.csv", 81) == ["40", "never", *["not run"] * 5]
     assert table_4.first_rounds(tmp_path / "none.csv", 81) == ["not run"] * 7
     assert table_4.sections(tmp_path / "quick") == []
     assert "| | ours | not run | not run |" in table_4.sections(tmp_path / "full")[2]

@@ -21,7 +21,8 @@ from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
 from pipeline.oracles import FusedOracle
-from pipeline.params import PrimalDual
+from pipeline.params import Params, PrimalDual
+from pipeline.params.spec import override
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.resume import MATHEMATICS, ResumeFolder
@@ -399,17 +400,12 @@ def test_history_of_many_clients_is_a_summary(tmp_path):
 
 
 def test_auto_is_resolved_by_the_data_set():
-    from pipeline.params import Params
-
     found = resolve(Params())
     assert (found.federation.batch_size, found.partition.validation_per_label) == (32, 10)
     assert found.partition.lead.noise_samples == 100
 
 
 def test_the_lead_method_clips_on_digits_where_clients_may_be_absent():
-    from pipeline.params import Params
-    from pipeline.params.spec import override
-
     for name, participation, expected in (
         ("digits", 1.0, 0.0),
         ("digits", 0.5, 15.0),

@@ -123,7 +123,7 @@ def step(state: State, turn: WeightingTurn) -> Step:
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
-    clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm  # `resolve` says what auto is; no data, no clip
+    clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm  # auto is up to the data set: here is none
     g_w = projections.clip(g_0 + sum_h + hyper.gamma * sum_g, clip_norm)
     directions = {"w": g_w, "lambda": hyper.dual_damping * lam - sum_g}
     if g_x is not None:
