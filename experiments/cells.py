@@ -90,8 +90,12 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
         own = {name: value for name, value in dealt.items() if not dataclasses.is_dataclass(value) or name == scheme}
         parts |= {"model": params.model, "partition": own | {scheme: dataclasses.asdict(own[scheme])}}
     plain = {name: _plain(part) for name, part in parts.items()}
-    if family(params.algorithm) == "weighting" and not plain[params.algorithm]["clip_norm"]:
-        del plain[params.algorithm]["clip_norm"]  # older cells know no such option
+    method = plain[params.algorithm]
+    # Older cells know no such options, and are what they are without.
+    if family(params.algorithm) == "weighting" and not method["clip_norm"]:
+        del method["clip_norm"]
+    if params.algorithm == "primal_dual" and "constant" in (method["schedule"], method["gamma_schedule"]):
+        del method["gamma_schedule"]
     return plain
 
 

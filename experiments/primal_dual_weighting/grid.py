@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,6 @@ def _settings(size: Runs, method: str) -> dict[str, Any]:
     }
 
 
-def _steps(method: str, steps: dict[str, float]) -> dict[str, Any]:
+def _steps(method: str, steps: Mapping[str, float | str]) -> dict[str, Any]:
     """As dotted parameters."""
     return {f"algorithms.{method}.{name}": value for name, value in steps.items()}

@@ -31,7 +31,7 @@ class Table(Runs):
     participation: list[float] = param([1.0], "chance of each client to take part in a round")
     seeds: list[int] = param([0], "one run of every row for each; [] leaves the table out")
     scheme: str = param("lead", "partition scheme")
-    variants: dict[str, dict[str, float]] = param(
+    variants: dict[str, dict[str, float | str]] = param(
         {}, "rows more: `method, what differs` -> parameters of the method that differ from its row"
     )
 

@@ -69,6 +69,30 @@ def test_damping_takes_part_of_the_dual_away(toy):
     torch.testing.assert_close(ALGORITHMS["primal_dual"].step(state, turn).directions["lambda"], lam / 4 - mean)
 
 
+@pytest.mark.parametrize(("gamma_schedule", "expected"), [("rising", 0.25), ("constant", 1.0)])
+def test_under_a_rising_gamma_the_residual_follows_the_schedule_and_the_dual_stays(toy, gamma_schedule, expected):
+    """sum_i x_i grad f_i(w) = s rho lambda, lambda = -(H + Gamma rho I)^(-1) grad f_0(w) with a Gamma rho free of s."""
+    rho = 0.05
+    hyper = dataclasses.replace(HYPER, dual_damping=rho, gamma_schedule=gamma_schedule)
+    turn = dataclasses.replace(make_turn(hyper, toy), schedule=0.25)
+    variables = run("primal_dual", turn, 3000, frozen=("x",)).variables
+    w, lam, x = (variables[name] for name in ("w", "lambda", "x"))
+    gradients = toy.gradients(w)
+    damped = toy.hessian(w, x) + hyper.gamma * rho * torch.eye(toy.dimension, dtype=torch.float64)
+    torch.testing.assert_close(x @ gradients[1:], expected * rho * lam, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(lam, -torch.linalg.solve(damped, gradients[0]), rtol=1e-8, atol=1e-8)
+
+
+def test_under_a_rising_gamma_the_model_ends_at_the_lower_solution(toy):
+    """The distance to w*(x) falls with s; the dual does not end at the undamped solve, but at that with Gamma rho."""
+    hyper = dataclasses.replace(HYPER, dual_damping=0.05, gamma_schedule="rising")
+    exact, distances = toy.solve(torch.full((5,), 0.2, dtype=torch.float64)), []
+    for s in (0.02, 0.01):
+        turn = dataclasses.replace(make_turn(hyper, toy), schedule=s)
+        distances.append((run("primal_dual", turn, 6000, frozen=("x",)).variables["w"] - exact.w).norm())
+    assert distances[0] / distances[1] == pytest.approx(2.0, rel=0.02)
+
+
 @pytest.mark.parametrize("inner_steps", [1, 3])
 def test_it_reaches_a_stationary_point_of_the_bilevel_problem(toy, inner_steps):
     state = run("primal_dual", make_turn(dataclasses.replace(HYPER, inner_steps=inner_steps), toy), 1500)

@@ -17,6 +17,7 @@ one inner product per client instead of an inverse Hessian.
 | A_(t,k), n | `active`, `n` | [n] |
 | g_i, h_i = Hess f_i lambda | rows of `G`, `H`; never formed by the fused pass | [n, d] |
 | Gamma, D_lambda | `hyper.gamma`, `hyper.dual_radius` | scalars |
+| s_t (ours) | `turn.schedule`, the factor of all step sizes; 1 with `gamma_schedule: constant`, the paper | scalar |
 | rho (ours) | `hyper.dual_damping`; 0 = the paper | scalar |
 | (ours) | `hyper.clip_norm`; 0 = the paper | scalar |
 | eta_w, eta_lambda, eta_x | `hyper.eta_w`, ... | scalars |
@@ -24,8 +25,8 @@ one inner product per client instead of an inverse Hessian.
 
 For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.algorithms.client_weighting.estimators`):
 
-    g_w      = grad f_0(w; B_0) + sum_i x_i ( h_i + Gamma g_i )
-    g_lambda =                    sum_i x_i g_i - rho lambda
+    g_w      = s_t ( grad f_0(w; B_0) + sum_i x_i h_i ) + Gamma sum_i x_i g_i
+    g_lambda =                                                  sum_i x_i g_i - s_t rho lambda
     w <- w - eta_w g_w ;   lambda <- Proj( lambda + eta_lambda g_lambda )          simultaneously
     after k = K:   x <- Proj_X( x - eta_x g_x ),   g_x,i = lambda_K^T g_(K,i)      values BEFORE the K-th update
 
@@ -55,6 +56,16 @@ clients' gradients and by eta_w along the server's own: a larger Gamma at equal 
 server's few samples, and the dual grows more slowly, since it is driven by sum_i x_i g_i, about 1/Gamma of the
 server's gradient. Gamma rho is the damping in units of curvature. The defaults come from some twenty trials on
 digits, MNIST and Fashion-MNIST, judged by accuracy, that on the test set too, and weights of the whole run.
+
+Rising Gamma (ours). That bias comes from w: at the damped point sum_i x_i grad f_i(w) = rho lambda, so w is pulled
+from w* towards the minimum of f_0 and fits the server's few samples. As a penalty method raises its penalty, so here
+Gamma_t = Gamma / s_t and rho_t = s_t rho, with s_t eta_w for w's step, which keeps eta_w Gamma and Gamma rho: the
+factors s_t above. The stationary point under s is
+
+    sum_i x_i grad f_i(w) = s rho lambda ,    lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
+
+so the dual stays the same damped solve, as well conditioned as before, while w goes to w* as the steps go to 0. The
+early rounds, with s near 1, are those of a constant Gamma, small enough for the dual to grow.
 
 Clipping (ours). Where a network leaves its first plateau, curvatures and with them h_i grow a hundredfold within a
 few rounds; a step along them can leave it dead for good: one run of eight ended so on digits at participation 0.5.
@@ -124,8 +135,9 @@ def step(state: State, turn: WeightingTurn) -> Step:
 
     g_0 = oracle.validation_gradient(w, turn.validation())
     clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm  # auto is up to the data set: here is none
-    g_w = projections.clip(g_0 + sum_h + hyper.gamma * sum_g, clip_norm)
-    directions = {"w": g_w, "lambda": hyper.dual_damping * lam - sum_g}
+    s = turn.schedule if hyper.gamma_schedule == "rising" else 1.0
+    g_w = projections.clip(s * (g_0 + sum_h) + hyper.gamma * sum_g, clip_norm)
+    directions = {"w": g_w, "lambda": s * hyper.dual_damping * lam - sum_g}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)
     if turn.inner == hyper.inner_steps:

@@ -58,6 +58,11 @@ class PrimalDual(ServerOptions):
     gamma: float = param(
         4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
+    gamma_schedule: Literal["rising", "constant"] = param(
+        "rising",
+        "rising = Gamma / s, s the schedule's factor, at the same step along the training loss: the model ends less"
+        " pulled to the server's samples; constant = the paper",
+    )
     dual_radius: float = param(
         5.0,
         "the dual is kept in this ball; too small biases the weights, too large may swing",
