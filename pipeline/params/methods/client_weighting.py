@@ -60,8 +60,8 @@ class PrimalDual(ServerOptions):
     )
     gamma_schedule: Literal["rising", "constant"] = param(
         "rising",
-        "rising = Gamma / s, s the schedule's factor, at the same step along the training loss: the model ends less"
-        " pulled to the server's samples; constant = the paper",
+        "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss: the model ends"
+        " nearer that loss's minimum; constant = the paper",
     )
     dual_radius: float = param(
         5.0,
