@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pipeline.params import Params, Partition, Problems
 from pipeline.params.methods import Algorithms
@@ -30,10 +31,11 @@ class DatasetInfo:
     cleaning_validation: int = 50
     imbalance: float = 0.01  # of the scheme `longtail`
     clip_norm: float = 0.0  # of primal_dual, where clients may be absent
+    gamma_schedule: Literal["rising", "constant"] = "rising"  # of primal_dual
 
 
 CATALOG: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1, 15.0),
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1, 15.0, "constant"),
     "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.1307,), (0.3081,)),
     "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,)),
     "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64, (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
@@ -78,13 +80,16 @@ def resolve(params: Params) -> Params:
 
 
 def _algorithms(params: Params) -> Algorithms:
-    """`clip_norm` of the lead method: only where clients may be absent, and so some answers be of an earlier model."""
+    """Of the lead method. `clip_norm`: only where clients may be absent, and so some answers be of an earlier model.
+    `gamma_schedule`: the model fits the server's samples too where they are many beside the clients'."""
     lead = params.algorithms.primal_dual
-    if lead.clip_norm != "auto":
-        return params.algorithms
-    clips = params.data.name != TOY and params.federation.participation < 1.0
-    clip_norm = CATALOG[params.data.name].clip_norm if clips else 0.0
-    return replace(params.algorithms, primal_dual=replace(lead, clip_norm=clip_norm))
+    info = None if params.data.name == TOY else CATALOG[params.data.name]
+    if lead.clip_norm == "auto":
+        absent = params.federation.participation < 1.0
+        lead = replace(lead, clip_norm=info.clip_norm if info and absent else 0.0)
+    if lead.gamma_schedule == "auto":
+        lead = replace(lead, gamma_schedule=info.gamma_schedule if info else "constant")
+    return replace(params.algorithms, primal_dual=lead)
 
 
 def _problems(params: Params) -> Problems:

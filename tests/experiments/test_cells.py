@@ -32,7 +32,7 @@ def test_a_cell_is_named_by_everything_in_use():
         {"seed": 1},
         {"algorithms.primal_dual.gamma": 9.0},
         {"algorithms.primal_dual.clip_norm": 5.0},
-        {"algorithms.primal_dual.gamma_schedule": "constant"},
+        {"algorithms.primal_dual.gamma_schedule": "rising"},
         {"federation.participation": 0.5},
         {"train.rounds": 4},
     ]
@@ -41,6 +41,9 @@ def test_a_cell_is_named_by_everything_in_use():
     unused = {"algorithms.rfho.eta_w": 0.7, "partition.iid.clients": 3, "train.checkpoint_every": 2}
     assert Cell("t", "primal_dual", TINY | unused).name == base.name
     assert "clip_norm" not in cells.in_use(TINY | {"algorithm": "rfho"})["rfho"]  # 0: as before there was one
+    constant_steps = {"algorithms.primal_dual.gamma_schedule": "rising", "algorithms.primal_dual.schedule": "constant"}
+    for same in (TINY, TINY | constant_steps):  # as before there was one
+        assert "gamma_schedule" not in cells.in_use(same)["primal_dual"]
 
 
 def test_a_wrong_setting_is_refused():
@@ -88,14 +91,13 @@ def test_a_diverging_cell_says_so(tmp_path):
 
 def test_every_row_at_every_participation_and_equal_trials(plan):
     made = table_cells(plan, "table", {"rfho": {"eta_w": 0.05, "eta_x": 7.0}})
-    rows = (*ROWS, "primal_dual, constant gamma")
+    rows = (*ROWS, "primal_dual, rising gamma")
     assert {(c.row, c.participation) for c in made} == {(r, p) for r in rows for p in plan.sizes.table.participation}
     assert len({c.name for c in made}) == len(made)
     rfho = next(c for c in made if c.row == "rfho")
     assert rfho.settings["algorithms.rfho.eta_x"] == 7.0
-    varied = next(c for c in made if c.row == "primal_dual, constant gamma")
-    assert cells.in_use(varied.settings)["primal_dual"].keys().isdisjoint({"gamma_schedule"})  # as before there was one
-    assert varied.settings["algorithms.primal_dual.gamma_schedule"] == "constant"
+    varied = next(c for c in made if c.row == "primal_dual, rising gamma")
+    assert cells.in_use(varied.settings)["primal_dual"]["gamma_schedule"] == "rising"
     printed = next(c for c in made if c.row == AS_PRINTED)
     assert printed.settings["algorithms.primal_dual.schedule"] == "constant"
     trials = [c.row for c in search_cells(Plan.load("full"))]

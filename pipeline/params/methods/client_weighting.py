@@ -58,10 +58,11 @@ class PrimalDual(ServerOptions):
     gamma: float = param(
         4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
-    gamma_schedule: Literal["rising", "constant"] = param(
-        "rising",
+    gamma_schedule: Literal["rising", "constant"] | Auto = param(
+        "auto",
         "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss: the model ends"
-        " nearer that loss's minimum; constant = the paper",
+        " nearer that loss's minimum; constant = the paper; auto = constant on digits, where the server's samples are"
+        " many beside the clients', else rising",
     )
     dual_radius: float = param(
         5.0,
