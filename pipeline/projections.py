@@ -25,7 +25,7 @@ def simplex(v: Tensor) -> Tensor:
 def ball(v: Tensor, radius: float | Tensor) -> Tensor:
     """argmin ||u - v|| subject to ||u|| <= radius, over the last dimension; v: [..., d].
 
-    NaN where v is too long for its norm to be a number: 0 would hide that a run has exploded.
+    NaN where its norm overflows as it is computed: 0 would hide that a run has exploded.
     """
     norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     return v * torch.where(norm.isfinite(), radius / norm.clamp_min(radius), torch.nan)

@@ -69,28 +69,43 @@ def test_damping_takes_part_of_the_dual_away(toy):
     torch.testing.assert_close(ALGORITHMS["primal_dual"].step(state, turn).directions["lambda"], lam / 4 - mean)
 
 
-@pytest.mark.parametrize(("gamma_schedule", "expected"), [("rising", 0.25), ("constant", 1.0)])
-def test_under_a_rising_gamma_the_residual_follows_the_schedule_and_the_dual_stays(toy, gamma_schedule, expected):
-    """sum_i x_i grad f_i(w) = s rho lambda, lambda = -(H + Gamma rho I)^(-1) grad f_0(w) with a Gamma rho free of s."""
-    rho = 0.05
-    hyper = dataclasses.replace(HYPER, dual_damping=rho, gamma_schedule=gamma_schedule)
+@pytest.mark.parametrize(("gamma_schedule", "s"), [("rising", 0.25), ("constant", 1.0), ("auto", 1.0)])
+def test_a_rising_gamma_by_hand(toy, gamma_schedule, s):
+    """Steps at a quarter: g_w = s (g_0 + H lambda) + Gamma g, g_lambda = g - s rho lambda, g_x as ever."""
+    hyper = dataclasses.replace(HYPER, dual_damping=0.3, gamma_schedule=gamma_schedule)
     turn = dataclasses.replace(make_turn(hyper, toy), schedule=0.25)
-    variables = run("primal_dual", turn, 3000, frozen=("x",)).variables
-    w, lam, x = (variables[name] for name in ("w", "lambda", "x"))
-    gradients = toy.gradients(w)
-    damped = toy.hessian(w, x) + hyper.gamma * rho * torch.eye(toy.dimension, dtype=torch.float64)
-    torch.testing.assert_close(x @ gradients[1:], expected * rho * lam, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(lam, -torch.linalg.solve(damped, gradients[0]), rtol=1e-8, atol=1e-8)
+    state = ALGORITHMS["primal_dual"].init(turn)
+    w, lam = torch.randn(2, toy.dimension, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = torch.tensor([0.5, 0.1, 0.1, 0.1, 0.2], dtype=torch.float64)
+    state.variables.update({"w": w, "lambda": lam, "x": x})
+    got = ALGORITHMS["primal_dual"].step(state, turn).directions
+    g_0, G = toy.gradients(w)[0], toy.gradients(w)[1:]
+    torch.testing.assert_close(got["w"], s * (g_0 + toy.hessian(w, x) @ lam) + 2.0 * (x @ G))
+    torch.testing.assert_close(got["lambda"], s * 0.3 * lam - x @ G)
+    torch.testing.assert_close(got["x"], G @ lam)
 
 
-def test_under_a_rising_gamma_the_model_ends_at_the_lower_solution(toy):
-    """The distance to w*(x) falls with s; the dual does not end at the undamped solve, but at that with Gamma rho."""
-    hyper = dataclasses.replace(HYPER, dual_damping=0.05, gamma_schedule="rising")
-    exact, distances = toy.solve(torch.full((5,), 0.2, dtype=torch.float64)), []
+def test_under_a_rising_gamma_the_model_goes_to_the_lower_solution_and_the_dual_stays_damped(toy):
+    """Where both directions are 0: w* + O(s), and -(H + Gamma rho I)^(-1) grad f_0 whatever s is."""
+    rho, x = 0.05, torch.full((5,), 0.2, dtype=torch.float64)
+    hyper = dataclasses.replace(HYPER, dual_damping=rho, gamma_schedule="rising")
+    exact, distances = toy.solve(x), []
     for s in (0.02, 0.01):
         turn = dataclasses.replace(make_turn(hyper, toy), schedule=s)
-        distances.append((run("primal_dual", turn, 6000, frozen=("x",)).variables["w"] - exact.w).norm())
+        w = exact.w
+        for _ in range(50):  # Newton's method on sum_i x_i grad f_i(w) = s rho lambda(w), lambda held
+            gradients, hessian = toy.gradients(w), toy.hessian(w, x)
+            damped = hessian + hyper.gamma * rho * torch.eye(toy.dimension, dtype=torch.float64)
+            lam = -torch.linalg.solve(damped, gradients[0])
+            w = w - torch.linalg.solve(hessian, x @ gradients[1:] - s * rho * lam)
+        state = ALGORITHMS["primal_dual"].init(turn)
+        state.variables.update({"w": w, "lambda": lam, "x": x})
+        directions = ALGORITHMS["primal_dual"].step(state, turn).directions
+        for name in ("w", "lambda"):
+            torch.testing.assert_close(directions[name], torch.zeros_like(w), rtol=0, atol=1e-10)
+        distances.append((w - exact.w).norm())
     assert distances[0] / distances[1] == pytest.approx(2.0, rel=0.02)
+    assert (lam - exact.dual).norm() > 0.01  # not the undamped solve
 
 
 @pytest.mark.parametrize("inner_steps", [1, 3])

@@ -65,6 +65,27 @@ def test_continuous_hyper_parameters_may_differ_from_run_to_run(name, hypers):
     assert all(not torch.equal(runs.variables(i)["w"], runs.variables(0)["w"]) for i in range(1, count))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_schedule_reaches_steps_and_method(count):
+    """Half the step sizes in the second round, which a rising gamma doubles."""
+    algorithm = ALGORITHMS["primal_dual"]
+    hyper = PrimalDual(eta_w=0.03, gamma_schedule="rising", dual_init="gradient")
+    turns = [make_turn(hyper, toy, seed=s) for s, toy in enumerate(toys(count))]
+    runs = Repetitions(algorithm, turns)
+    for factor in (1.0, 0.5):
+        runs.round(factor)
+    for s, turn in enumerate(turns):
+        state = algorithm.init(turn)
+        for t, factor in ((1, 1.0), (2, 0.5)):
+            step = algorithm.step(state, dataclasses.replace(turn, round=t, schedule=factor))
+            for variable, direction in step.directions.items():
+                moved = state.variables[variable] - factor * algorithm.step_sizes(hyper)[variable] * direction
+                project = algorithm.projections.get(variable)
+                state.variables[variable] = project(moved, hyper) if project else moved
+        for variable, value in state.variables.items():
+            torch.testing.assert_close(runs.variables(s)[variable], value, rtol=1e-10, atol=1e-12)
+
+
 def test_a_run_that_breaks_leaves_the_others_alone():
     (toy,), algorithm = toys(1), ALGORITHMS["primal_dual"]
     hypers = [PrimalDual(eta_w=eta, eta_x=0.01, gamma=1.0, clip_norm=0.0) for eta in (0.02, 1e200)]

@@ -89,6 +89,7 @@ def test_together_is_one_after_another(algorithm, here):
     """Every column of every record, the final figures and the weights; four runs with two seeds' data."""
     settings = {"algorithm": algorithm, "federation__sampling": "fixed", "federation__participation": 0.6}
     settings[f"algorithms__{algorithm}__estimator"] = "normalised" if algorithm == "rfho" else "auto"
+    settings |= {"algorithms__primal_dual__gamma_schedule": "rising"} if algorithm == "primal_dual" else {}
     runs = runs_of([0, 1], SWEEPS[algorithm], **settings)
     found = {}
     for mode in ("always", "never"):

@@ -89,7 +89,8 @@ def bare_loop(params, digits, partition):
         factor = 0.5 * (1 + math.cos(math.pi * (t - 1) / T)) if hyper.schedule == "cosine" else 1.0
         sizes = {name: factor * size for name, size in algorithm.step_sizes(hyper).items()}
         for k in range(1, algorithm.inner_steps(hyper) + 1):
-            step = algorithm.step(state, dataclasses.replace(module.turn, round=t, inner=k, step_sizes=sizes))
+            turn = dataclasses.replace(module.turn, round=t, inner=k, step_sizes=sizes, schedule=factor)
+            step = algorithm.step(state, turn)
             for name, direction in step.directions.items():
                 value = state.variables[name] - sizes[name] * direction
                 project = algorithm.projections.get(name)
@@ -99,7 +100,7 @@ def bare_loop(params, digits, partition):
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_training_is_the_bare_loop(double, digits, partition, tmp_path, schedule):
-    hyper = PrimalDual(schedule=schedule, inner_steps=2, estimator="memory")
+    hyper = PrimalDual(schedule=schedule, inner_steps=2, estimator="memory", gamma_schedule="rising")
     params = replace(double, algorithms=replace(double.algorithms, primal_dual=hyper))
     module, _ = fit(params, digits, partition, tmp_path)
     for name, expected in bare_loop(params, digits, partition).items():

@@ -17,7 +17,7 @@ one inner product per client instead of an inverse Hessian.
 | A_(t,k), n | `active`, `n` | [n] |
 | g_i, h_i = Hess f_i lambda | rows of `G`, `H`; never formed by the fused pass | [n, d] |
 | Gamma, D_lambda | `hyper.gamma`, `hyper.dual_radius` | scalars |
-| s_t (ours) | `turn.schedule`, the factor of all step sizes; 1 with `gamma_schedule: constant`, the paper | scalar |
+| s_t (ours) | with `gamma_schedule: rising` the schedule's factor of all step sizes, `turn.schedule`; else 1 | scalar |
 | rho (ours) | `hyper.dual_damping`; 0 = the paper | scalar |
 | (ours) | `hyper.clip_norm`; 0 = the paper | scalar |
 | eta_w, eta_lambda, eta_x | `hyper.eta_w`, ... | scalars |
@@ -57,20 +57,20 @@ server's few samples, and the dual grows more slowly, since it is driven by sum_
 server's gradient. Gamma rho is the damping in units of curvature. The defaults come from some twenty trials on
 digits, MNIST and Fashion-MNIST, judged by accuracy, that on the test set too, and weights of the whole run.
 
-Rising Gamma (ours). That bias comes from w: at the damped point sum_i x_i grad f_i(w) = rho lambda, so w is pulled
-from w* towards the minimum of f_0 and fits the server's few samples. As a penalty method raises its penalty, so here
-Gamma_t = Gamma / s_t and rho_t = s_t rho, with s_t eta_w for w's step, which keeps eta_w Gamma and Gamma rho: the
-factors s_t above. The stationary point under s is
+Rising Gamma (ours). Damping also pulls w from w* by O(rho), towards the minimum of f_0. As a penalty method raises its
+penalty, so here Gamma_t = Gamma / s_t and rho_t = s_t rho; w's scheduled step is taken times s_t once more, so that w
+moves along the clients' gradients as before. These are the factors s_t above. The stationary point under s is
 
     sum_i x_i grad f_i(w) = s rho lambda ,    lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
 
-so the dual stays the same damped solve, as well conditioned as before, while w goes to w* as the steps go to 0. The
-early rounds, with s near 1, are those of a constant Gamma, small enough for the dual to grow. Where the server's
-samples are a good part of all clean ones, as on digits (100 of some 1,400), the pull is no loss, and Gamma stays.
+so w's distance to w* falls with s. The dual stays the same damped solve, with the bias O(Gamma rho) that this has by
+itself, and follows s times more slowly than under a constant Gamma. With adam, whose steps do not depend on a
+direction's length, only Gamma_t matters.
 
 Clipping (ours). Where a network leaves its first plateau, curvatures and with them h_i grow a hundredfold within a
 few rounds; a step along them can leave it dead for good: one run of eight ended so on digits at participation 0.5.
-The direction of w is therefore shortened to `clip_norm`, which changes no stationary point.
+The direction of w, factors s_t included, is therefore shortened to `clip_norm`, which changes no stationary point of
+exact directions.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def step(state: State, turn: WeightingTurn) -> Step:
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
-    clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm  # auto is up to the data set: here is none
+    # `auto` is up to the data set; where none has decided, it is the paper's: no clipping, a constant Gamma.
+    clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm
     s = turn.schedule if hyper.gamma_schedule == "rising" else 1.0
     g_w = projections.clip(s * (g_0 + sum_h) + hyper.gamma * sum_g, clip_norm)
     directions = {"w": g_w, "lambda": s * hyper.dual_damping * lam - sum_g}

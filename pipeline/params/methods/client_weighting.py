@@ -60,9 +60,8 @@ class PrimalDual(ServerOptions):
     )
     gamma_schedule: Literal["rising", "constant"] | Auto = param(
         "auto",
-        "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss: the model ends"
-        " nearer that loss's minimum; constant = the paper; auto = constant on digits, where the server's samples are"
-        " many beside the clients', else rising",
+        "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss, for a model"
+        " nearer that loss's minimum; constant = the paper; auto = constant on digits and the toy, else rising",
     )
     dual_radius: float = param(
         5.0,
