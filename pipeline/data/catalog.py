@@ -31,13 +31,13 @@ class DatasetInfo:
     cleaning_validation: int = 50
     imbalance: float = 0.01  # of the scheme `longtail`
     clip_norm: float = 0.0  # of primal_dual, where clients may be absent
-    gamma_schedule: Literal["rising", "constant"] = "rising"  # of primal_dual
+    gamma_schedule: Literal["rising", "constant"] = "constant"  # of primal_dual
 
 
 CATALOG: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1, 15.0, "constant"),
+    "digits": DatasetInfo(10, 1, 28, 10, 5, 100, 32, (0.3057,), (0.3249,), 100, 10, 0.1, 15.0),
     "mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.1307,), (0.3081,)),
-    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,)),
+    "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,), gamma_schedule="rising"),
     "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64, (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
     "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
 }

@@ -61,7 +61,7 @@ class PrimalDual(ServerOptions):
     gamma_schedule: Literal["rising", "constant"] | Auto = param(
         "auto",
         "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss, for a model"
-        " nearer that loss's minimum; constant = the paper; auto = constant on digits and the toy, else rising",
+        " nearer that loss's minimum; constant = the paper; auto = rising on fashion-mnist, else constant",
     )
     dual_radius: float = param(
         5.0,
