@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.cells import Cell, read
-from experiments.primal_dual_weighting.grid import rows_of
+from experiments.primal_dual_weighting.grid import BASELINES, rows_of
 from experiments.primal_dual_weighting.toy import METHODS, SETTINGS, Label
 from pipeline.tracking.figures import canvas_style, new_figure, save
 
@@ -25,6 +26,8 @@ COLOURS = {
     "oracle_weights": "#222222",
     "exact_gradient": "#222222",
 }
+VARIANTS = (":", "-.", (0, (9, 3)), (0, (1, 4)))
+"""Line styles of the rows that vary a method, one after another; their colour is the method's."""
 
 
 def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
@@ -45,18 +48,15 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
                 if not curves:
                     continue
                 mean = 100 * np.mean([curve["test_accuracy"] for curve in curves], axis=0)
-                dashed = row in ("oracle_weights", "average", "validation_only", "afl")
-                method, *_ = row.split(",")
-                variant = row not in COLOURS  # of a method: its colour, dotted
-                style = {"lw": 2.6 if row == "primal_dual" else 1.5, "ls": "--" if dashed else ":" if variant else "-"}
-                order = 5 if row == "primal_dual" else 3
+                lead = row == "primal_dual"
                 panel.plot(
                     curves[0]["round"],
                     mean,
-                    color=COLOURS[method if variant else row],
+                    color=COLOURS.get(row) or COLOURS[row.split(",")[0]],
+                    ls=_line(row, rows_of(cells)),
+                    lw=2.6 if lead else 1.5,
                     label=row,
-                    zorder=order,
-                    **style,
+                    zorder=5 if lead else 3,
                 )
                 tops.append(float(mean.max()))
             panel.set(xlabel="round", title=f"participation {participation:g}")
@@ -68,6 +68,15 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
         order_of = [row for row in rows_of(cells) if row in shown]
         figure.legend([shown[row] for row in order_of], order_of, loc="outside right center", fontsize=9)
     return figure
+
+
+def _line(row: str, rows: Sequence[str]) -> Any:
+    """Baselines are dashed, other methods solid; variants of one method differ."""
+    if row in COLOURS:
+        return "--" if row in BASELINES else "-"
+    method = row.split(",")[0]
+    others = [other for other in rows if other not in COLOURS and other.split(",")[0] == method]
+    return VARIANTS[others.index(row) % len(VARIANTS)]
 
 
 def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
