@@ -221,7 +221,7 @@ def figure(
         drawn = new_figure(4.4 * len(panels) + 2.4, 3.4 * len(axes) + 0.6)
         grid = drawn.subplots(len(axes), len(panels), squeeze=False, sharey="col")
         labels: dict[str, Any] = {}
-        ends: dict[str, list[float]] = {panel: [] for panel in panels}
+        drawn_in: dict[str, list[Any]] = {panel: [] for panel in panels}
         for i, axis in enumerate(axes):
             for j, panel in enumerate(panels):
                 for k, row in enumerate(part.rows):
@@ -232,7 +232,7 @@ def figure(
                         colour, line = styles[row]
                         apart = {"marker": MARKERS[k % len(MARKERS)], "ms": 4.5, "markevery": _places(k, len(x))}
                         (labels[row],) = grid[i, j].plot(x, y, color=colour, ls=line, lw=1.6, **apart)
-                        ends[panel].append(float(y[-1]))
+                        drawn_in[panel].append(y)
                 grid[i, j].set_xlabel(AXES[axis])
                 if not per_cent:
                     grid[i, j].set_yscale("log")
@@ -241,17 +241,18 @@ def figure(
             grid[i, 0].set_ylabel(measure.replace("_", " ") + (" %" if per_cent else ""))
         if per_cent:
             for j, panel in enumerate(panels):
-                grid[0, j].set_ylim(*_frame(ends[panel]))
+                grid[0, j].set_ylim(*_frame(drawn_in[panel]))
         drawn.legend(labels.values(), labels.keys(), loc="outside right center", fontsize=9)
     return drawn
 
 
-def _frame(ends: Sequence[float]) -> tuple[float, float]:
-    """Bottom and top, with room for how the lines get there."""
-    best = max(ends, default=100.0)
-    low = min((end for end in ends if end > best - FRAME), default=0.0)
+def _frame(lines: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Bottom and top: all ends but those far below the best, with room for how the lines get there."""
+    best = max((line[-1] for line in lines), default=100.0)
+    low = min((line[-1] for line in lines if line[-1] > best - FRAME), default=0.0)
     room = max(3.0, 0.6 * (best - low))
-    return max(0.0, low - room), min(100.0, best + 0.15 * room)
+    highest = max((max(line) for line in lines), default=100.0)
+    return max(0.0, low - room), min(100.0, float(highest) + 0.15 * room)
 
 
 def _places(k: int, points: int) -> tuple[int, int]:

@@ -223,9 +223,9 @@ def test_example_b_by_hand():
 
 
 def test_the_frame_of_a_figure_shows_where_the_lines_end():
-    """Ends of 97 and 92 %: from 3 below the lower one; what ends at chance is left out."""
-    bottom, top = report._frame([97.0, 92.0, 10.0])
-    assert (bottom, top) == (89.0, pytest.approx(97.45))
+    """Ends of 97 and 92 %: from 3 below the lower one to above the highest point; what ends at chance is left out."""
+    bottom, top = report._frame([[10.0, 97.0], [98.0, 92.0], [10.0, 10.0]])
+    assert (bottom, top) == (89.0, pytest.approx(98.45))
     assert report._frame([]) == (0.0, 100.0)
 
 
