@@ -34,16 +34,16 @@ sweep: setup ## the runs that `sweep` in params.yaml names: seeds and values, re
 # Experiments are DVC projects of their own. The library lies outside of them, where no .dvcignore counts, so that what
 # Python leaves beside its modules would be a change.
 paper-quick paper experiments: export PYTHONDONTWRITEBYTECODE := 1
-BARE := find pipeline -name __pycache__ -prune -exec rm -rf {} +
+NO_BYTE_CODE := find pipeline -name __pycache__ -prune -exec rm -rf {} +
 
 paper-quick: setup ## the lead paper's experiments on digits and the toy: under ten minutes on two cores, no download
 	$(BIN)/python -m experiments.primal_dual_weighting plan quick
-	@$(BARE)
+	@$(NO_BYTE_CODE)
 	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro quick-page
 
 paper: setup ## the lead paper's experiments in full (says first how long it takes here)
 	$(BIN)/python -m experiments.primal_dual_weighting plan full
-	@$(BARE)
+	@$(NO_BYTE_CODE)
 	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro full-page
 
 STUDY ?= simfbo
@@ -51,7 +51,7 @@ PROFILE ?= quick
 
 experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weights PROFILE=quick|full
 	$(BIN)/python -m experiments $(STUDY) plan $(PROFILE)
-	@$(BARE)
+	@$(NO_BYTE_CODE)
 	cd experiments/$(STUDY) && $(CURDIR)/$(BIN)/dvc repro $(PROFILE)-page
 
 test: setup ## the tests

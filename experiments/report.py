@@ -221,7 +221,7 @@ def figure(
         drawn = new_figure(4.4 * len(panels) + 2.4, 3.4 * len(axes) + 0.6)
         grid = drawn.subplots(len(axes), len(panels), squeeze=False, sharey="col")
         labels: dict[str, Any] = {}
-        drawn_in: dict[str, list[Any]] = {panel: [] for panel in panels}
+        lines: dict[str, list[Any]] = {panel: [] for panel in panels}
         for i, axis in enumerate(axes):
             for j, panel in enumerate(panels):
                 for k, row in enumerate(part.rows):
@@ -232,7 +232,7 @@ def figure(
                         colour, line = styles[row]
                         apart = {"marker": MARKERS[k % len(MARKERS)], "ms": 4.5, "markevery": _places(k, len(x))}
                         (labels[row],) = grid[i, j].plot(x, y, color=colour, ls=line, lw=1.6, **apart)
-                        drawn_in[panel].append(y)
+                        lines[panel].append(y)
                 grid[i, j].set_xlabel(AXES[axis])
                 if not per_cent:
                     grid[i, j].set_yscale("log")
@@ -241,7 +241,7 @@ def figure(
             grid[i, 0].set_ylabel(measure.replace("_", " ") + (" %" if per_cent else ""))
         if per_cent:
             for j, panel in enumerate(panels):
-                grid[0, j].set_ylim(*_frame(drawn_in[panel]))
+                grid[0, j].set_ylim(*_frame(lines[panel]))
         drawn.legend(labels.values(), labels.keys(), loc="outside right center", fontsize=9)
     return drawn
 

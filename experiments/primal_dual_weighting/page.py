@@ -83,14 +83,10 @@ def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, ou
 def _variants(size: Table) -> list[str]:
     """What the rows with settings of their own set."""
     named = "; ".join(
-        f"`{row}`: {', '.join(f'{step} {_number(value)}' for step, value in steps.items())}"
+        f"`{row}`: {', '.join(f'{step} {value}' for step, value in steps.items())}"
         for row, steps in size.variants.items()
     )
     return [f"Rows with settings of their own: {named}."] if named else []
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) -> list[str]:

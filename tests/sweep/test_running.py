@@ -76,7 +76,11 @@ def same(a, b, but=("seconds",)):
 
 
 SWEEPS = {
-    "primal_dual": {"algorithms.primal_dual.eta_w": [0.05, 0.1], "algorithms.primal_dual.gamma": [1.0]},
+    "primal_dual": {
+        "algorithms.primal_dual.eta_w": [0.05, 0.1],
+        "algorithms.primal_dual.gamma": [1.0],
+        "algorithms.primal_dual.gamma_schedule": ["rising"],
+    },
     "rfho": {"algorithms.rfho.eta_w": [0.05, 0.1]},
     "fednest": {"algorithms.fednest.eta_h": [0.05, 0.1]},
     "sustain": {"algorithms.sustain.storm_weight": [0.3, 1.0]},
@@ -89,7 +93,6 @@ def test_together_is_one_after_another(algorithm, here):
     """Every column of every record, the final figures and the weights; four runs with two seeds' data."""
     settings = {"algorithm": algorithm, "federation__sampling": "fixed", "federation__participation": 0.6}
     settings[f"algorithms__{algorithm}__estimator"] = "normalised" if algorithm == "rfho" else "auto"
-    settings |= {"algorithms__primal_dual__gamma_schedule": "rising"} if algorithm == "primal_dual" else {}
     runs = runs_of([0, 1], SWEEPS[algorithm], **settings)
     found = {}
     for mode in ("always", "never"):

@@ -64,7 +64,7 @@ moves along the clients' gradients as before. These are the factors s_t above. T
     sum_i x_i grad f_i(w) = s rho lambda ,    lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
 
 so w's distance to w* falls with s. The dual stays the same damped solve, with the bias O(Gamma rho) that this has by
-itself, and follows s times more slowly than under a constant Gamma. With adam, whose steps do not depend on a
+itself, but follows at s times the speed of a constant Gamma. With adam, whose steps do not depend on a
 direction's length, only Gamma_t matters.
 
 Clipping (ours). Where a network leaves its first plateau, curvatures and with them h_i grow a hundredfold within a
