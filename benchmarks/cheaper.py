@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Stopwatch, case, device, digits, median_ratio
-from pipeline.data.datasets import RawDataset
+from pipeline.data.raw import RawDataset
 from pipeline.training.evaluation import accuracy
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 
 from pipeline.data.catalog import resolve
-from pipeline.data.datasets import RawDataset, load, prepare
+from pipeline.data.datasets import load, prepare
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
+from pipeline.data.raw import RawDataset
 from pipeline.data.schemes import power_law_sizes
 from pipeline.errors import UserError
 from pipeline.params import Params

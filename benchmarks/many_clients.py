@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.timing import equal_clients, interleaved, made_up, median_ratio, seconds_per_round
-from pipeline.data.datasets import RawDataset
+from pipeline.data.raw import RawDataset
 
 SIZES = (10, 100, 1_000, 10_000)
 ACTIVE, REPETITIONS = 10, 5

@@ -14,8 +14,9 @@ import pytorch_lightning as pl
 import torch
 
 from pipeline.data.catalog import resolve
-from pipeline.data.datasets import RawDataset, load, prepare
+from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
+from pipeline.data.raw import RawDataset
 from pipeline.params import Params
 from pipeline.params.spec import override
 from pipeline.problems.base import ImageProblem

@@ -4,7 +4,9 @@
 |---|---|
 | `catalog` | what is known of each data set before it is read |
 | `sources` | original files from a mirror, the system or the public sources, verified by checksum |
-| `datasets` | the canonical form: prepare, load |
+| `raw` | a data set in memory |
+| `formats`, `characters` | from original files, or from nothing, to a data set in memory |
+| `datasets` | the canonical form on disk: prepare, load |
 | `schemes`, `partition` | who holds what: one record, one file, one hash |
 | `federated` | everybody's samples as tensors on the device (imports torch, so it is not imported here) |
 """

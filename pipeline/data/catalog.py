@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline.params import Params, Partition, Problems
 from pipeline.params.methods import Algorithms
-from pipeline.params.pairs import HEADS, ProblemName, family, in_use, made_for, upper_on_clients
+from pipeline.params.pairs import DEALS_VALIDATION, HEADS, ProblemName, family, in_use, made_for, upper_on_clients
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ CATALOG: dict[str, DatasetInfo] = {
     "fashion-mnist": DatasetInfo(10, 1, 28, 20, 20, 5000, 64, (0.2860,), (0.3530,), gamma_schedule="rising"),
     "cifar10": DatasetInfo(10, 3, 32, 20, 20, 5000, 64, (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
     "cifar100": DatasetInfo(100, 3, 32, 20, 20, 5000, 64, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    # For few-shot learning: nothing is set aside for the server, and pixels stay as they are.
+    "omniglot": DatasetInfo(1623, 1, 28, 0, 0, 0, 64, (0.0,), (1.0,)),
+    "glyphs": DatasetInfo(260, 1, 28, 0, 0, 0, 64, (0.0,), (1.0,)),
 }
 
 
@@ -73,8 +76,7 @@ def resolve(params: Params) -> Params:
     part = _partition(params.partition, info)
     if part.client_validation == "auto":
         cleaning = params.problems.data_cleaning.validation
-        # The scheme `cleaning` deals out validation parts of its own.
-        needed = part.scheme != "cleaning" and upper_on_clients(params.problem, cleaning, part.scheme)
+        needed = part.scheme not in DEALS_VALIDATION and upper_on_clients(params.problem, cleaning, part.scheme)
         part = replace(part, client_validation=CLIENT_VALIDATION if needed else 0.0)
     return replace(params, partition=part)
 
@@ -137,6 +139,4 @@ def _partition(part: Partition, info: DatasetInfo) -> Partition:
 
 def problem_in_use(params: Params) -> ProblemName:
     """`problem`, with `auto` resolved."""
-    if params.problem != "auto":
-        return params.problem
-    return "toy" if params.data.name == TOY else made_for(params.algorithm)
+    return made_for(params.algorithm, params.data.name) if params.problem == "auto" else params.problem

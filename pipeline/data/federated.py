@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.data.datasets import RawDataset
 from pipeline.data.partition import Partition
+from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.seeds import numpy_generator
 

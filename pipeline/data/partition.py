@@ -217,7 +217,7 @@ def _server_sets(
     counts = np.bincount(labels, minlength=classes)
     rarest = int(counts.argmin())
     spare = int(counts[rarest]) - 1  # one at least is left for the clients
-    if v + s > spare:
+    if v + s > max(spare, 0):
         key, value, other, taken = (
             ("validation_per_label", v, "selection_per_label", s)
             if v >= s

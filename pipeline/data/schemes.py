@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.cleaning import cleaning
+from pipeline.data.few_shot import few_shot
 from pipeline.data.longtail import longtail
 from pipeline.data.per_label import balanced, powerlaw
 from pipeline.data.shares import Draw, Share, at_most, clean_share
@@ -303,4 +304,5 @@ SCHEMES: dict[str, Callable[[np.ndarray, np.ndarray, int, Any, Draw], list[Share
     "longtail": longtail,
     "balanced": balanced,
     "powerlaw": powerlaw,
+    "few_shot": few_shot,
 }

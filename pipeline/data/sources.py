@@ -109,6 +109,14 @@ SOURCES: dict[str, Source] = {
         (OriginalFile("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
         public="CIFAR100",
     ),
+    "omniglot": Source(
+        "omniglot",
+        (
+            OriginalFile("images_background.zip", "68d2efa1b9178cc56df9314c21c6e718"),
+            OriginalFile("images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
+        ),
+        public="Omniglot",
+    ),
 }
 
 
@@ -170,10 +178,11 @@ def _verified(file: OriginalFile, raw: bytes) -> bytes:
 def _nowhere(source: Source, file: OriginalFile, troubles: list[str]) -> UserError:
     package = f"install the Debian package {source.system[1]}; " if source.system else ""
     tried = "".join(f"\n  - {trouble}" for trouble in troubles)
+    embedded = "glyphs" if source.dataset == "omniglot" else "digits"
     return UserError(
         f'data.name = "{source.dataset}": no good copy of {file.name} was found. Tried:{tried}\n'
         f"Fix: put the original files into <folder>/{source.dataset}/ and set {MIRROR_VARIABLE}=<folder>"
-        f" (or data.mirror; a base URL will do); {package}or take data.name: digits, which needs no download."
+        f" (or data.mirror; a base URL will do); {package}or take data.name: {embedded}, which needs no download."
     )
 
 
@@ -224,6 +233,8 @@ def _public_places(source: Source) -> Iterator[_Place]:
     kind = getattr(datasets, source.public)
     if hasattr(kind, "mirrors"):  # idx files: several addresses, one checksum per file
         bases, md5 = kind.mirrors, dict(kind.resources)
+    elif hasattr(kind, "zips_md5"):  # Omniglot: two archives
+        bases, md5 = [f"{kind.download_url_prefix}/"], {f"{name}.zip": value for name, value in kind.zips_md5.items()}
     else:  # CIFAR: one archive
         bases, md5 = [kind.url.removesuffix(kind.filename)], {kind.filename: kind.tgz_md5}
     for base in bases:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, not_allowed
 from pipeline.models.flat import FlatModel
-from pipeline.models.networks import Normalise, cnn, lenet5, lenet_wide, linear, mlp, mlp3
+from pipeline.models.networks import Normalise, cnn, conv4, lenet5, lenet_wide, linear, mlp, mlp3
 from pipeline.models.resnet import resnet18
 
 __all__ = ["MODELS", "FlatModel", "Normalise", "build", "source_files"]
@@ -33,6 +33,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "lenet5": lenet5,
     "lenet_wide": lenet_wide,
     "cnn": cnn,
+    "conv4": conv4,
     "resnet18": resnet18,
 }
 

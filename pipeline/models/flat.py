@@ -115,6 +115,23 @@ class FlatModel:
         alone = all(places.count(i) == 1 for i in range(len(parameters) - len(own), len(parameters)))
         return sum(self.sizes[-len(own) :]) if is_last and alone else 0
 
+    @cached_property
+    def _body_parts(self) -> int:
+        """How many of the parameters belong to the body."""
+        count, body = 0, self.d - self.head
+        while sum(self.sizes[:count]) < body:
+            count += 1
+        return count
+
+    @cached_property
+    def _body(self) -> nn.Module:
+        """The network with nothing in the place of its last layer."""
+        body = copy.deepcopy(self._network)
+        holders = [name for name, m in body.named_modules() if any(True for _ in m.parameters(recurse=False))]
+        parent, _, name = holders[-1].rpartition(".")
+        setattr(body.get_submodule(parent), name, nn.Identity())
+        return body
+
     def after(self, layer: Callable[[], nn.Module]) -> FlatModel:
         """The same network behind a layer without parameters: as many parameters, in the same order."""
         model = FlatModel(lambda: nn.Sequential(layer(), self._make()), self._label)
@@ -171,9 +188,7 @@ class FlatModel:
 
         The same as `apply` of both in one vector, but a derivative by y makes no pass through the body.
         """
-        count, body = 0, self.d - self.head
-        while sum(self.sizes[:count]) < body:
-            count += 1
+        count = self._body_parts
         pieces = (*x.split(self.sizes[:count]), *y.split(self.sizes[count:]))
         return self._call([piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)], X)
 
@@ -199,10 +214,21 @@ class FlatModel:
         """The same with each client's own body X[i] and last layer Y[i]; X [n, d - head], Y [n, head]."""
         return _each(self.apply_halves, X, Y, images)
 
-    def _call(self, parts: list[Tensor], X: Tensor) -> Tensor:
-        values = {name: self._within(parts[i]) for name, i in self._places.items()}
-        logits: Tensor = functional_call(self._network, values, (self._within(X),), tie_weights=False)
-        return logits.to(parts[0].dtype) if self._mixed else logits
+    def features(self, x: Tensor, X: Tensor) -> Tensor:
+        """What the body with the parameters x [d - head] hands to the last layer, [B, features]."""
+        count = self._body_parts
+        pieces = zip(x.split(self.sizes[:count]), self.shapes[:count], strict=True)
+        return self._call([piece.view(shape) for piece, shape in pieces], X, self._body)
+
+    def features_each(self, X: Tensor, images: Tensor) -> Tensor:
+        """[n, B, features] of client i's images under its own body X[i]; X [n, d - head]."""
+        return _each(self.features, X, images)
+
+    def _call(self, parts: list[Tensor], X: Tensor, network: nn.Module | None = None) -> Tensor:
+        """network: instead of the whole one, what the first parameters alone belong to."""
+        values = {name: self._within(parts[i]) for name, i in self._places.items() if i < len(parts)}
+        found: Tensor = functional_call(network or self._network, values, (self._within(X),), tie_weights=False)
+        return found.to(parts[0].dtype) if self._mixed else found
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""

@@ -111,6 +111,20 @@ def cnn(channels: int, image_size: int, classes: int, *, normalise: Sequence[flo
     return nn.Sequential(*_normalised(normalise), network) if normalise else network
 
 
+def conv4(channels: int, image_size: int, classes: int, *, width: int = 64, groups: int = 4) -> nn.Module:
+    """The network of few-shot learning: four blocks of 3x3 convolution, normalisation, 2x2 max-pooling and ReLU.
+
+    At 28x28 it ends in 64 features (111,936 parameters). GroupNorm(groups) instead of batch normalisation, whose
+    statistics would mix clients.
+    """
+    if image_size < 16:
+        raise ValueError(f"images of {image_size} x {image_size} are too small for four poolings")
+    layers: list[nn.Module] = []
+    for inputs in (channels, width, width, width):
+        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.GroupNorm(groups, width), MaxPool2x2(), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * (image_size // 16) ** 2, classes))
+
+
 def lenet_wide(channels: int, image_size: int, classes: int) -> nn.Module:
     """The wide LeNet of the A-FedPD experiments: filters 64, 64, dense 384, 192; no padding.
 

@@ -16,7 +16,15 @@ from __future__ import annotations
 from typing import Literal
 
 ProblemName = Literal[
-    "auto", "client_weighting", "hyper_representation", "data_cleaning", "loss_tuning", "fair", "consensus", "toy"
+    "auto",
+    "client_weighting",
+    "hyper_representation",
+    "few_shot",
+    "data_cleaning",
+    "loss_tuning",
+    "fair",
+    "consensus",
+    "toy",
 ]
 """What `problem` may be."""
 
@@ -77,6 +85,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 FITS: dict[str, tuple[str, ...]] = {
     "client_weighting": ("weighting", "bilevel", "either", "averaging"),
     "hyper_representation": ("bilevel", "local", "either"),
+    "few_shot": ("local", "either"),
     "data_cleaning": ("bilevel", "either"),
     "loss_tuning": ("bilevel", "either"),
     "fair": ("bilevel", "either"),
@@ -108,6 +117,12 @@ AUTO: dict[str, ProblemName] = {
 }
 """Family -> the problem its methods are made for: what `problem: auto` means on images."""
 
+OWN_DATA: dict[ProblemName, tuple[str, ...]] = {"toy": ("toy",), "few_shot": ("omniglot", "glyphs")}
+"""Problem -> its data sets, which serve no other: the toy's is drawn from the seed; those of `few_shot` are tested on
+classes that nobody trains on."""
+
+DEALS_VALIDATION = ("cleaning", "few_shot")
+"""Partition schemes that deal out the clients' validation parts themselves."""
 
 GENERAL_FORM: dict[str, AlgorithmName] = {"fednest": "fednest_general"}
 """Methods with a form of their own for client weighting -> the one for every other problem, a method by itself."""
@@ -122,9 +137,9 @@ def family(algorithm: str) -> str:
     return next(name for name, methods in FAMILIES.items() if algorithm in methods)
 
 
-def made_for(algorithm: str) -> ProblemName:
-    """What `problem: auto` means for the method on images."""
-    return AUTO[family(algorithm)]
+def made_for(algorithm: str, data: str = "") -> ProblemName:
+    """What `problem: auto` means for the method on the data set; without one, on images with labels."""
+    return next((problem for problem, names in OWN_DATA.items() if data in names), AUTO[family(algorithm)])
 
 
 def fitting(problem: str) -> list[str]:
@@ -140,4 +155,4 @@ def upper_on_clients(problem: str, cleaning_validation: str, scheme: str) -> boo
     """
     if problem == "data_cleaning":
         return cleaning_validation == "clients" or (cleaning_validation == "auto" and scheme == "cleaning")
-    return problem in ("hyper_representation", "loss_tuning", "fair")
+    return problem in ("hyper_representation", "few_shot", "loss_tuning", "fair")

@@ -118,6 +118,19 @@ class Cleaning(Section):
 
 
 @dataclass(frozen=True)
+class FewShot(Section):
+    """Tasks of a few classes with a few samples each; every client has tasks of its own."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="M")
+    ways: int = param(5, "classes of a task", ge=2)
+    shots: int = param(1, "training samples of each class, the support set", ge=1)
+    queries: int = param(15, "validation samples of each class, the query set", ge=1)
+    tasks: PositiveInt | Auto = param(
+        "auto", "tasks of each client; auto = as many as the classes allow, no class being in two tasks"
+    )
+
+
+@dataclass(frozen=True)
 class Longtail(Section):
     """Class counts that fall geometrically, dealt in equal parts; what is left over is not used."""
 

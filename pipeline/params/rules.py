@@ -6,7 +6,19 @@ import difflib
 
 from pipeline.errors import UserError, not_allowed
 from pipeline.params.methods import DualOptions, ServerOptions, WeightedOptions
-from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, fitting, in_use, made_for, upper_on_clients
+from pipeline.params.pairs import (
+    DEALS_VALIDATION,
+    FAMILIES,
+    FITS,
+    HEADS,
+    OWN_DATA,
+    REASONS,
+    family,
+    fitting,
+    in_use,
+    made_for,
+    upper_on_clients,
+)
 from pipeline.params.sections import MODEL_NAMES, Params
 
 
@@ -60,51 +72,65 @@ def require_plain_steps(method: str, options: ServerOptions) -> None:
 
 
 def _problem(params: Params) -> None:
-    """The toy is data set and problem in one."""
-    if params.problem != "auto" and (params.problem == "toy") != (params.data.name == "toy"):
+    """Problems and data sets that come together, and the partition that few-shot tasks are."""
+    name, scheme = params.data.name, params.partition.scheme
+    for problem, names in OWN_DATA.items():
+        if params.problem != "auto" and (params.problem == problem) != (name in names):
+            raise UserError(
+                f"problem: {params.problem} does not go with data.name: {name}: the problem {problem} and the data"
+                f" {' or '.join(names)} come together. Fix: problem: auto."
+            )
+    few_shot = name in OWN_DATA["few_shot"]
+    if name != "toy" and few_shot != (scheme == "few_shot"):
         raise UserError(
-            f"problem: {params.problem} does not go with data.name: {params.data.name}: the toy problem and the"
-            " data set toy come together. Fix: problem: auto."
+            f"partition.scheme: {scheme} does not go with data.name: {name}: the scheme few_shot and the data"
+            f" {' or '.join(OWN_DATA['few_shot'])} come together. Fix: partition.scheme:"
+            f" {'few_shot' if few_shot else 'lead'}."
         )
 
 
 def _pair(params: Params) -> None:
     """The table of `pipeline.params.pairs`, and heads of the kind that the method moves."""
     name = params.algorithm
-    problem = made_for(name) if params.problem == "auto" else params.problem
-    if params.data.name == "toy":
-        problem = "toy"
+    problem = _meant(params)
     kind = family(in_use(name, problem))
     if kind not in FITS[problem]:
+        other = "" if problem in OWN_DATA else f"problem: {made_for(name)}, or "
         raise UserError(
-            f"algorithm: {name} does not fit problem: {problem}: {REASONS[kind]}. Fix: problem: {made_for(name)}, or an"
-            f" algorithm for {problem}: {', '.join(fitting(problem))}."
+            f"algorithm: {name} does not fit problem: {problem}: {REASONS[kind]}. Fix: {other}an algorithm for"
+            f" {problem}: {', '.join(fitting(problem))}."
         )
     heads = params.problems.hyper_representation.heads
     if problem == "hyper_representation" and heads != "auto" and heads not in HEADS[kind]:
-        other = [method for name, allowed in HEADS.items() if heads in allowed for method in FAMILIES[name]]
+        methods = [method for name, allowed in HEADS.items() if heads in allowed for method in FAMILIES[name]]
         raise UserError(
             f"problems.hyper_representation.heads: {heads} does not go with algorithm: {name}, which learns"
             f" {' or '.join(HEADS[kind])} ones. Fix: heads: auto; or an algorithm for {heads} heads:"
-            f" {', '.join(other)}."
+            f" {', '.join(methods)}."
         )
+
+
+def _meant(params: Params) -> str:
+    """`problem`, with `auto` resolved."""
+    return made_for(params.algorithm, params.data.name) if params.problem == "auto" else params.problem
 
 
 def _validation(params: Params) -> None:
     """The upper level needs samples, and right labels on them."""
     part = params.partition
-    problem = made_for(params.algorithm) if params.problem == "auto" else params.problem
+    problem = _meant(params)
     own, scheme = part.client_validation, part.scheme
     cleaning = params.problems.data_cleaning.validation
-    if scheme == "cleaning" and own not in ("auto", 0):
+    if scheme in DEALS_VALIDATION and own not in ("auto", 0):
+        size = {"cleaning": "validation_samples", "few_shot": "queries"}[scheme]
         raise not_allowed(
             "partition.client_validation",
             own,
-            "auto or 0 with partition.scheme: cleaning, which deals out validation parts of its own",
-            "set it to auto; their size is partition.cleaning.validation_samples",
+            f"auto or 0 with partition.scheme: {scheme}, which deals out validation parts of its own",
+            f"set it to auto; their size is partition.{scheme}.{size}",
         )
     on_clients = upper_on_clients(problem, cleaning, scheme)
-    if on_clients and own == 0 and scheme != "cleaning":
+    if on_clients and own == 0 and scheme not in DEALS_VALIDATION:
         raise not_allowed(
             "partition.client_validation",
             own,

@@ -10,15 +10,17 @@ from pipeline.params.methods import Algorithms
 from pipeline.params.pairs import AlgorithmName, ProblemName
 from pipeline.params.spec import Auto, NonNegativeInt, PositiveFloat, PositiveInt, Ratio, Section, Share, param, section
 
-MODEL_NAMES = ("linear", "mlp", "mlp3", "lenet5", "lenet_wide", "cnn", "resnet18")
+MODEL_NAMES = ("linear", "mlp", "mlp3", "lenet5", "lenet_wide", "cnn", "conv4", "resnet18")
 
 
 @dataclass(frozen=True)
 class Data(Section):
     """Which images, or the toy."""
 
-    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "toy"] = param(
-        "digits", "data set; digits needs no download, toy is the laboratory of closed forms (no images, no network)"
+    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "omniglot", "glyphs", "toy"] = param(
+        "digits",
+        "data set; digits needs no download; omniglot and, without a download, glyphs are characters for few-shot"
+        " learning; toy is the laboratory of closed forms (no images, no network)",
     )
     mirror: str | None = param(
         None,
@@ -52,6 +54,7 @@ class Partition(Section):
         "longtail",
         "balanced",
         "powerlaw",
+        "few_shot",
     ] = param("lead", "how training samples are dealt to clients; the section of that name holds its settings")
     validation_per_label: NonNegativeInt | Auto = param(
         "auto",
@@ -79,6 +82,7 @@ class Partition(Section):
     longtail: partitions.Longtail = section(partitions.Longtail, "imbalanced classes in equal parts")
     balanced: partitions.Balanced = section(partitions.Balanced, "everybody the same number of every label")
     powerlaw: partitions.Powerlaw = section(partitions.Powerlaw, "few labels per client, sizes from a power law")
+    few_shot: partitions.FewShot = section(partitions.FewShot, "tasks of a few classes with a few samples each")
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Model(Section):
 
     name: str = param(
         "lenet5",
-        "linear, mlp, mlp3, lenet5, lenet_wide, cnn, resnet18, or the dotted path of your own"
+        "linear, mlp, mlp3, lenet5, lenet_wide, cnn, conv4, resnet18, or the dotted path of your own"
         " function (channels, image_size, classes, **options) -> torch.nn.Module",
     )
     options: dict[str, Any] = param({}, "keyword arguments of the model's function")
@@ -115,6 +119,14 @@ class HyperRepresentation(Section):
     measured_samples: PositiveInt | Literal["all"] = param(
         10_000, "so many of the clients' samples, at most, are looked at for the training accuracy; all = every one"
     )
+
+
+@dataclass(frozen=True)
+class FewShot(Section):
+    """The body of the network above, a last layer for each of a client's tasks below."""
+
+    mu: float = param(0.01, "mu/2 ||y||^2 is added to every task's training loss", gt=0, symbol="rho")
+    test_tasks: int = param(100, "tasks of test classes, each with a last layer fitted anew, that are tested", ge=1)
 
 
 @dataclass(frozen=True)
@@ -193,6 +205,7 @@ class Problems(Section):
 
     client_weighting: ClientWeighting = section(ClientWeighting, "learn how much to trust each client")
     hyper_representation: HyperRepresentation = section(HyperRepresentation, "body above, last layer below")
+    few_shot: FewShot = section(FewShot, "body above, a last layer for each task below")
     data_cleaning: DataCleaning = section(DataCleaning, "a weight for every training sample")
     loss_tuning: LossTuning = section(LossTuning, "a loss for imbalanced classes")
     fair: Fair = section(Fair, "client weights that help the worst clients")
@@ -278,9 +291,7 @@ class Params(Section):
     subset: Subset = section(Subset, "the first images of the data set only")
     partition: Partition = section(Partition, "who holds what")
     model: Model = section(Model, "the network")
-    problem: ProblemName = param(
-        "auto", "what is optimised; auto = what the algorithm is made for, or toy on `data.name: toy`"
-    )
+    problem: ProblemName = param("auto", "what is optimised; auto = what the data set or the algorithm is made for")
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
     algorithm: AlgorithmName = param("primal_dual", "the method")

@@ -77,6 +77,15 @@ class PersonalNetworks(ImageProblem, Protocol):
         ...
 
 
+@runtime_checkable
+class NewTasks(ImageProblem, Protocol):
+    """A problem whose test is on tasks of classes that nobody trains on, for each of which something is fitted anew."""
+
+    def answers_on_new_tasks(self, variables: Variables, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [m, ways] and classes within their tasks [m], on tasks made of images as stored and their labels."""
+        ...
+
+
 class BilevelProblem(Problem, Protocol):
     """min_x F(x, y*(x)), y*(x) = argmin_y G(x, y);  F = sum_i p_i f_i,  G = sum_i p_i g_i  (lower level global), or,
     where `local_lower`, min_x sum_i p_i f_i(x, y_i*(x)) with y_i*(x) = argmin_y g_i(x, y): one y per client."""

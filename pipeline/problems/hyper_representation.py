@@ -141,22 +141,23 @@ class LocalHyperRepresentation(HyperRepresentation):
         return vmap(self.model.exact.apply_halves, in_dims=(None, 0, None))(x, heads, X)
 
 
-def require_head(model: FlatModel, data: FederatedData, name: str) -> None:
+def require_head(model: FlatModel, data: FederatedData, name: str, problem: str = "hyper_representation") -> None:
     """UserError unless the network is a body and a last linear layer with a bias, which alone makes its logits: with
-    weight 0 they are the bias."""
+    weight 0 they are the bias. name, problem: what params.yaml calls them."""
     fix = "Fix: for example model.name: mlp, lenet5 or cnn."
     if not model.head:
         raise UserError(
-            f"problem: hyper_representation needs a network with a body and a last linear layer, and model.name: {name}"
+            f"problem: {problem} needs a network with a body and a last linear layer, and model.name: {name}"
             f" has no such layers. {fix}"
         )
-    w = model.initial(0).to(device=data.device, dtype=data.dtype)
-    bias = torch.arange(1.0, data.classes + 1).to(w)
-    y = torch.cat([w.new_zeros(max(model.head - data.classes, 0)), bias])[: model.head]
+    w, images = model.initial(0).to(device=data.device, dtype=data.dtype), data.scaled(data.images[:2])
     with torch.no_grad():
-        scores = model.apply_halves(w[: -model.head], y, data.scaled(data.images[:2]))
+        outputs = model.apply(w, images).shape[1]
+        bias = torch.arange(1.0, outputs + 1).to(w)
+        y = torch.cat([w.new_zeros(max(model.head - outputs, 0)), bias])[: model.head]
+        scores = model.apply_halves(w[: -model.head], y, images)
     if not torch.equal(scores, bias.expand_as(scores)):
         raise UserError(
-            f"problem: hyper_representation: the last linear layer of model.name: {name} is not what makes its logits,"
+            f"problem: {problem}: the last linear layer of model.name: {name} is not what makes its logits,"
             f" or has no bias. Fix: define it last and end forward with it."
         )

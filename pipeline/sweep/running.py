@@ -35,8 +35,9 @@ from torch import Tensor
 from pipeline.algorithms import ALGORITHMS
 from pipeline.command import Paths
 from pipeline.data.catalog import TOY
-from pipeline.data.datasets import RawDataset, load, prepare
+from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition, make_partition
+from pipeline.data.raw import RawDataset
 from pipeline.params import Params
 from pipeline.params.loading import dotted
 from pipeline.params.sections import Subset

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.problems.base import ClientHeldUpper, ImageProblem, PersonalNetworks, Variables
+from pipeline.problems.base import ClientHeldUpper, ImageProblem, NewTasks, PersonalNetworks, Variables
 from pipeline.problems.served import CHUNK, logits
 
 
@@ -78,6 +78,8 @@ def answers(problem: ImageProblem, variables: Variables, images: Tensor, labels:
     """images [M, ...] as stored, chunk by chunk."""
     if isinstance(problem, PersonalNetworks):
         return _personal_answers(problem, variables, images, labels)
+    if isinstance(problem, NewTasks):
+        return Answers(*problem.answers_on_new_tasks(variables, images, labels))
     return Answers(logits(problem.model, problem.data, problem.network(variables), images), labels)
 
 
@@ -120,18 +122,18 @@ def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels
         MulticlassRecall,
     )
 
-    data = problem.data
-    classes: Any = {"num_classes": data.classes, "average": "none"}
+    given = answers(problem, variables, images, labels)
+    count = given.scores.shape[1]
+    classes: Any = {"num_classes": count, "average": "none"}
     metrics = MetricCollection(
         {
-            "accuracy": MulticlassAccuracy(data.classes, average="micro"),
+            "accuracy": MulticlassAccuracy(count, average="micro"),
             "precision": MulticlassPrecision(**classes),
             "recall": MulticlassRecall(**classes),
             "f1": MulticlassF1Score(**classes),
-            "confusion": MulticlassConfusionMatrix(data.classes),
+            "confusion": MulticlassConfusionMatrix(count),
         }
-    ).to(data.device)
-    given = answers(problem, variables, images, labels)
+    ).to(problem.data.device)
     found = metrics(given.scores, given.labels)
     return Classification(
         accuracy=float(found["accuracy"]) if given.testers is None else given.accuracy,

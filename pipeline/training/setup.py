@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pipeline import models
 from pipeline.data.catalog import CATALOG, resolve
-from pipeline.data.datasets import RawDataset
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
+from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.pairs import family, upper_on_clients
@@ -23,6 +23,7 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
+from pipeline.problems.few_shot import FewShot, new_tasks
 from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
 from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
@@ -50,7 +51,8 @@ def device_for(accelerator: str, devices: int = 1) -> torch.device:
 def build_model(params: Params) -> models.FlatModel:
     """The network named in params.yaml for the data set and in the precision named there."""
     info, named, precision = CATALOG[params.data.name], params.model, params.train.precision
-    model = of_precision(models.build(named.name, info.channels, info.size, info.classes, named.options), precision)
+    classes = params.partition.few_shot.ways if params.partition.scheme == "few_shot" else info.classes
+    model = of_precision(models.build(named.name, info.channels, info.size, classes, named.options), precision)
     if precision == "32-true":  # tried by `models.build`
         return model
     w = model.initial(0).to(DTYPES[precision])
@@ -105,6 +107,14 @@ def _hyper_representation(params: Params, model: models.FlatModel, data: Federat
     return kind(model, data, _probabilities(params, data), settings.reg, settings.mu, measured)
 
 
+def _few_shot(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
+    settings, tasks = params.problems.few_shot, params.partition.few_shot
+    require_head(model, data, params.model.name, "few_shot")
+    new_tasks(data.test_labels.cpu().numpy(), tasks.ways, tasks.shots + tasks.queries, 1)  # whether there are any
+    p = _probabilities(params, data)
+    return FewShot(model, data, p, tasks.ways, tasks.shots, tasks.queries, settings.mu, settings.test_tasks)
+
+
 def _data_cleaning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
     settings = params.problems.data_cleaning
     scale = len(data.labels) ** 0.5 if isinstance(settings.scale, str) else settings.scale
@@ -138,6 +148,7 @@ def _consensus(params: Params, model: models.FlatModel, data: FederatedData) -> 
 IMAGE_PROBLEMS: dict[str, Callable[[Params, models.FlatModel, FederatedData], ImageProblem]] = {
     "client_weighting": _client_weighting,
     "hyper_representation": _hyper_representation,
+    "few_shot": _few_shot,
     "data_cleaning": _data_cleaning,
     "loss_tuning": _loss_tuning,
     "fair": _fair,

@@ -16,6 +16,7 @@ SECTIONS = {
     "mixed": partitions.Mixed(groups=GROUPS, bad_samples=100),
     "cleaning": partitions.Cleaning(clients=5, samples=100, validation_samples=20),
     "longtail": partitions.Longtail(imbalance=0.1),
+    "few_shot": partitions.FewShot(clients=2, shots=10, queries=5),
 }
 
 

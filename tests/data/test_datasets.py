@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data import datasets
-from pipeline.data.datasets import load, prepare, upsample
+from pipeline.data import datasets, formats
+from pipeline.data.datasets import load, prepare
+from pipeline.data.formats import upsample
 from pipeline.data.sources import MIRROR_VARIABLE
 from pipeline.errors import UserError
 from tests.data.originals import (
@@ -230,7 +231,7 @@ def test_a_malicious_pickle_is_refused_and_never_run(tmp_path, what):
 def test_an_archive_is_not_opened_before_its_checksum_matched(tmp_path, monkeypatch):
     members, _, _ = cifar_members("cifar10")
     put_archive(tmp_path, "cifar10", members)
-    monkeypatch.setattr(datasets.tarfile, "open", lambda *a, **k: pytest.fail("the archive was opened"))
+    monkeypatch.setattr(formats.tarfile, "open", lambda *a, **k: pytest.fail("the archive was opened"))
     expected = archive_source("cifar10", ARCHIVES["cifar10"], b"other content")
     with pytest.raises(UserError, match="checksum"):
         prepare("cifar10", tmp_path / "raw", str(tmp_path / "mirror"), expected)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.datasets import RawDataset
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition, make_partition
+from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.params import Partition as Settings
 from pipeline.params import partitions

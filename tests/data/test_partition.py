@@ -31,7 +31,8 @@ def test_rules_hold_for_every_scheme(scheme, client_validation):
         whole = p.sizes[i] + len(own)
         # Copies of one image stay together under `dirichlet`, so its share may fall a little short.
         slack = 2 if scheme == "dirichlet" else 0
-        wanted = 20 if scheme == "cleaning" else round(client_validation * whole)  # which deals out its own
+        dealt_out = {"cleaning": 20, "few_shot": 25}  # by the scheme itself
+        wanted = dealt_out.get(scheme, round(client_validation * whole))
         assert wanted - slack <= len(own) <= wanted
         assert not np.isin(own, part(p, i)).any()
 

@@ -213,5 +213,9 @@ class TestPublicSources:
             names = [file.name for file in source.files]
             if name.startswith("cifar"):
                 assert (kind.filename, kind.tgz_md5) == (names[0], source.files[0].md5)
+            elif name == "omniglot":
+                assert {f"{part}.zip": md5 for part, md5 in kind.zips_md5.items()} == {
+                    file.name: file.md5 for file in source.files
+                }
             else:
                 assert sorted(dict(kind.resources)) == sorted(names)

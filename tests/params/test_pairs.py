@@ -8,7 +8,7 @@ from pipeline.algorithms import ALGORITHMS
 from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
 from pipeline.params import METHODS, Params
-from pipeline.params.pairs import FAMILIES, FITS, HEADS, REASONS, family, in_use, made_for
+from pipeline.params.pairs import FAMILIES, FITS, HEADS, OWN_DATA, REASONS, family, in_use, made_for
 from pipeline.params.rules import check_rules
 from pipeline.params.spec import override
 from pipeline.training.setup import IMAGE_PROBLEMS
@@ -46,8 +46,10 @@ def test_families_are_the_kinds_of_turn():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_pair_is_allowed_or_refused_with_the_reason(method, problem):
     settings = {"algorithm": method, "problem": problem}
-    if problem == "toy":
-        settings["data__name"] = "toy"
+    if problem in OWN_DATA:
+        settings["data__name"] = OWN_DATA[problem][-1]
+    if problem == "few_shot":
+        settings["partition__scheme"] = "few_shot"
     if method == "exact_gradient":
         settings["model__name"] = "networks.example.small"  # a named network is refused for its size
     if family(in_use(method, problem)) in FITS[problem]:
@@ -55,7 +57,7 @@ def test_every_pair_is_allowed_or_refused_with_the_reason(method, problem):
     else:
         said = answer(**settings)
         assert f"algorithm: {method} does not fit problem: {problem}" in said
-        assert f"problem: {made_for(method)}" in said
+        assert (f"Fix: problem: {made_for(method)}, or an algorithm" in said) == (problem not in OWN_DATA)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,27 @@ def test_every_pair_is_allowed_or_refused_with_the_reason(method, problem):
 def test_auto_is_the_problem_the_method_is_made_for(method, problem):
     assert resolve(params(algorithm=method)).problem == problem
     assert resolve(params(algorithm="simfbo", data__name="toy")).problem == "toy"
+    few_shot = params(algorithm="lfednest", data__name="glyphs", partition__scheme="few_shot")
+    assert resolve(few_shot).problem == "few_shot"
+    assert resolve(few_shot).partition.validation_per_label == resolve(few_shot).partition.client_validation == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"data__name": "glyphs"}, "partition.scheme: lead does not go with data.name: glyphs: "),
+        ({"partition__scheme": "few_shot"}, "partition.scheme: few_shot does not go with data.name: digits: "),
+        ({"problem": "few_shot"}, "problem: few_shot does not go with data.name: digits: "),
+        ({"problem": "fair", "data__name": "omniglot"}, "problem: fair does not go with data.name: omniglot: "),
+        ({"problem": "fair", "data__name": "toy"}, "problem: fair does not go with data.name: toy: "),
+        (
+            {"data__name": "glyphs", "partition__scheme": "few_shot", "partition__client_validation": 0.2},
+            "partition.client_validation = 0.2",
+        ),
+    ],
+)
+def test_few_shot_data_tasks_and_problem_come_together(settings, said):
+    assert said in answer(algorithm="lfednest", **settings)
 
 
 def test_fednest_is_its_general_form_where_the_problem_is():

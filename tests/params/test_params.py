@@ -58,8 +58,8 @@ def test_names_agree_with_the_rooms_that_serve_them():
     schemes = {f.name for f in dataclasses.fields(Params().partition)} & set(SCHEMES)
     assert schemes == set(SCHEMES)
     for name in CATALOG:
-        answer = answer_to("name: digits", f"name: {name}")
-        assert answer is None
+        told = answer_to("name: digits", f"name: {name}")
+        assert told is None or "few_shot" in told
 
 
 def answer_to(old: str, new: str, path: Path | None = None) -> str | None:

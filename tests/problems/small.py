@@ -8,14 +8,15 @@ import numpy as np
 import torch
 
 from pipeline import models
-from pipeline.data.datasets import RawDataset
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import make_partition
+from pipeline.data.raw import RawDataset
 from pipeline.params import Partition as Settings
 from pipeline.params import partitions
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
+from pipeline.problems.few_shot import FewShot
 from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation
 from pipeline.problems.loss_tuning import LossTuning, inverse_counts
@@ -51,6 +52,20 @@ def network(name: str = "linear", **options) -> models.FlatModel:
     return models.build(name, 1, 4, CLASSES, options)
 
 
+def few_shot() -> FewShot:
+    """CLIENTS clients with two tasks of two classes each: TRAIN training and OWN validation samples."""
+    generator = np.random.default_rng(1)
+    labels = np.repeat(np.arange(24), 6)
+    images = np.repeat(generator.integers(0, 200, (24, 1, 4, 4)), 6, axis=0)
+    images = (images + generator.integers(0, 56, images.shape)).astype(np.uint8)
+    train = labels < 18
+    made = RawDataset("glyphs", 24, images[train], labels[train], images[~train], labels[~train])
+    tasks = partitions.FewShot(CLIENTS, ways=2, shots=3, queries=1)
+    partition = make_partition(made.train_labels, "glyphs", 24, Settings("few_shot", 0, 0, 0.0, few_shot=tasks), 0)
+    held = FederatedData.build(made, partition, CPU, torch.float64)
+    return FewShot(models.build("mlp", 1, 4, 2, {"hidden": (3,)}), held, P, 2, 3, 1, mu=0.3, test_tasks=15)
+
+
 P = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64)
 """Unequal client probabilities, so that nobody forgets them."""
 
@@ -62,6 +77,7 @@ def problems() -> dict[str, object]:
         "hyper_representation": HyperRepresentation(mlp, held, P, mu=0.3),
         "hyper_representation, norm": HyperRepresentation(mlp, held, P, "norm", 0.3),
         "local heads": LocalHyperRepresentation(mlp, held, P, mu=0.3),
+        "few_shot": few_shot(),
         "data_cleaning": DataCleaning(linear, held, P, l2=0.3, scale=2.0),
         "data_cleaning, server": DataCleaning(linear, held, P, l2=0.3, validation="server"),
         "loss_tuning": LossTuning(linear, held, P, l2=0.3, class_weights=inverse_counts(held)),

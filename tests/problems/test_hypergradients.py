@@ -90,7 +90,7 @@ def test_the_hypergradient_is_the_derivative_of_the_upper_value(whole, name):
         slope = (upper_value(problem, x + step * u, Y[0]) - upper_value(problem, x - step * u, Y[0])) / (2 * step)
         assert float(total @ u) == pytest.approx(float(slope), rel=1e-5, abs=1e-8)
     assert (total - direct).norm() > 1e-3 * total.norm()  # the indirect part is there
-    if "heads" not in name and name != "hyper_representation":
+    if name not in ("hyper_representation", "local heads", "few_shot"):
         assert direct.norm() == 0  # only a network's body is above
 
 

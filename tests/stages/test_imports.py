@@ -18,6 +18,7 @@ CORE = (
     "pipeline.problems.toy",
     "pipeline.problems.client_weighting",
     "pipeline.problems.hyper_representation",
+    "pipeline.problems.few_shot",
     "pipeline.problems.data_cleaning",
     "pipeline.problems.loss_tuning",
     "pipeline.problems.fair",
@@ -49,13 +50,14 @@ def test_nobody_imports_what_it_does_not_need(modules, unwanted):
 
 # Imported along with what is used, and without a say in what the stage makes: how data were fetched and dealt is in the
 # files it reads; how columns are aligned and a run is told to the tracker does not change what is computed.
-_DEALT = {f"pipeline/data/{name}.py" for name in ("sources", "schemes", "shares", "cleaning", "longtail", "per_label")}
-_DEALT |= {"pipeline/text.py"}
+_FETCHED = {f"pipeline/data/{name}.py" for name in ("sources", "formats", "characters")}
+_SCHEMES = ("schemes", "shares", "cleaning", "few_shot", "longtail", "per_label")
+_DEALT = _FETCHED | {f"pipeline/data/{name}.py" for name in _SCHEMES} | {"pipeline/text.py"}
 _TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "record", "run", "session", "store", "worker")}
 NO_MATTER: dict[str, set[str]] = {
     "check": set(),
     "download": set(),
-    "partition": {"pipeline/data/sources.py"},
+    "partition": _FETCHED,
     "train": _DEALT | _TOLD,
     "evaluate": _DEALT,
 }

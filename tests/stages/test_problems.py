@@ -35,6 +35,17 @@ SMALL = {
     "subset.test": 200,
 }
 RUNS = {  # problem: settings, what metrics.json gains
+    "few_shot": (
+        {
+            "algorithm": "lfednest",
+            "data.name": "glyphs",
+            "partition.scheme": "few_shot",
+            "problems.few_shot.test_tasks": 5,
+            "subset.train": "all",
+            "subset.test": "all",
+        },
+        {"train_accuracy"},
+    ),
     "hyper_representation": ({"algorithm": "fedbio_local"}, {"train_accuracy", "train_loss"}),
     "data_cleaning": (
         {"algorithm": "simfbo", "partition.scheme": "cleaning", "partition.cleaning.samples": 60},
@@ -51,8 +62,10 @@ RUNS = {  # problem: settings, what metrics.json gains
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("raw") / "digits"
-    prepare("digits", folder)
+    """Both data sets that need no download, in folders of their names."""
+    folder = tmp_path_factory.mktemp("raw")
+    for name in ("digits", "glyphs"):
+        prepare(name, folder / name)
     return folder
 
 
@@ -62,21 +75,22 @@ def test_every_problem_from_params_to_metrics(raw, tmp_path, monkeypatch, proble
     monkeypatch.chdir(tmp_path)
     settings, measured = RUNS[problem]
     params, paths = override(Params(), {"problem": problem, **SMALL, **settings}), Paths.here()
-    paths.raw("digits").parent.mkdir(parents=True)
-    paths.raw("digits").symlink_to(raw)
+    folder = paths.raw(params.data.name)
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(raw / params.data.name)
     check(params, paths)
     assert json.loads(paths.problem.read_text())["problem"] == problem
     params = resolve(params)
     assert json.loads(paths.dealing.read_text()) == {"client_validation": params.partition.client_validation}
     partition(params, paths)
-    task = load_task(params, paths.raw("digits"), paths.partition, torch.device("cpu"))
-    with ResumeFolder(paths.resume, run_fingerprint(params, task)) as folder:
-        module, history = train(params, task, folder, progress=False)
+    task = load_task(params, folder, paths.partition, torch.device("cpu"))
+    with ResumeFolder(paths.resume, run_fingerprint(params, task)) as resume:
+        module, history = train(params, task, resume, progress=False)
         save_variables(paths.model, module.served)
         history.export(paths.results)
 
     # What `evaluate` does: the problem built anew, the variables read from the file.
-    dealt, cut = Partition.load(paths.partition), load(paths.raw("digits")).first(params.subset)
+    dealt, cut = Partition.load(paths.partition), load(folder).first(params.subset)
     again = build_problem(params, cut, dealt, torch.device("cpu"))
     found = evaluation.outcome(again, load_variables(paths.model))
     used = params_in_use(dotted(params))

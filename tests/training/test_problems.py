@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 from dataclasses import fields, replace
+from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
 from pipeline.data.catalog import resolve
 from pipeline.data.partition import make_partition
+from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.params import METHODS, Params
 from pipeline.params.pairs import FITS, family, in_use
@@ -33,7 +36,7 @@ SMALL = {
     "federation.batch_size": 8,
     "federation.validation_batch_size": 16,
 }
-SCHEMES = {"data_cleaning": "cleaning", "loss_tuning": "longtail", "fair": "dirichlet"}
+SCHEMES = {"data_cleaning": "cleaning", "loss_tuning": "longtail", "fair": "dirichlet", "few_shot": "few_shot"}
 # The other families have tests of their own.
 GENERAL = [name for name in METHODS if family(name) in ("bilevel", "local", "either")]
 PAIRS = [(m, p) for m in GENERAL for p in FITS if family(m) in FITS[p]] + [("fednest", "fair")]
@@ -49,16 +52,36 @@ def settings_of(method: str, problem: str, **more) -> Params:
     elif problem in SCHEMES:
         chosen["partition.scheme"] = SCHEMES[problem]
         chosen[f"partition.{SCHEMES[problem]}.clients"] = 4
+    if problem == "few_shot":
+        chosen |= {"data.name": "glyphs", "problems.few_shot.test_tasks": 4}
     params = override(Params(), chosen | {name.replace("__", "."): value for name, value in more.items()})
     check_rules(params)
     return resolve(params)
 
 
+@cache
+def of_the_form(name: str, classes: int, trained: int, each: int, channels: int, size: int) -> RawDataset:
+    """Generated images of a data set's form, one random picture per class with noise; `trained` of the classes are
+    trained on, the others tested, or all are both."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), each)
+    images = np.repeat(generator.integers(0, 200, (classes, channels, size, size)), each, axis=0)
+    images = (images + generator.integers(0, 56, images.shape)).astype(np.uint8)
+    train = labels < trained
+    test = ~train if trained < classes else train
+    return RawDataset(name, classes, images[train], labels[train], images[test], labels[test])
+
+
 def task_of(params: Params, digits):
-    if params.data.name == "toy":
+    name, raw = params.data.name, digits
+    if name == "toy":
         return toy_task(build_toy(params))
-    partition = make_partition(digits.train_labels, "digits", 10, params.partition, params.seed)
-    return image_task(build_problem(params, digits, partition, torch.device("cpu")))
+    if name == "glyphs":
+        raw = of_the_form("glyphs", 60, 40, 20, 1, 28)
+    elif name == "cifar10":
+        raw = of_the_form("cifar10", 10, 10, 40, 3, 32)
+    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
+    return image_task(build_problem(params, raw, partition, torch.device("cpu")))
 
 
 def fit(params: Params, task, root):
@@ -67,6 +90,24 @@ def fit(params: Params, task, root):
         history.export(root / "results")
     with (root / "results" / "history.csv").open(newline="") as file:
         return module, list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(("method", "heads"), [("simfbo", "shared"), ("fedbio_local", "local")])
+def test_colour_images_and_a_convolutional_body(tmp_path, method, heads):
+    """Images of CIFAR's form, which are all bodies learn here: the body's 61,156 parameters and a head of 850."""
+    more = {"data__name": "cifar10", "model__name": "cnn", "model__options": {"normalise": [0.5, 0.5]}}
+    more |= {"partition__scheme": "iid", "partition__iid__clients": 4, "partition__client_validation": 0.5}
+    more |= {"partition__validation_per_label": 0, "partition__selection_per_label": 0}
+    params = settings_of(method, "hyper_representation", **more)
+    task = task_of(params, None)
+    module, rows = fit(params, task, tmp_path)
+    assert task.problem.upper_dimension == 61_156
+    assert task.problem.lower_dimension == 850
+    assert task.problem.local_lower == (heads == "local")
+    assert (module.state.variables["x"] != task.problem.initial_upper(params.seed)).any()
+    assert float(rows[-1]["test_accuracy"]) == pytest.approx(
+        evaluation.accuracy(task.problem, module.served, task.problem.data.test_images, task.problem.data.test_labels)
+    )
 
 
 @pytest.mark.parametrize(("method", "problem"), PAIRS)

@@ -1,0 +1,51 @@
+"""The few-shot protocol (section 4.2 of the FedBiO specification): tasks of a few classes with a few samples each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.data.shares import Draw, Share, at_most
+from pipeline.errors import not_allowed
+from pipeline.params.partitions import FewShot
+
+KEY = "partition.few_shot"
+
+
+def few_shot(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewShot, draw: Draw) -> list[Share]:
+    """Classes dealt to clients at random, each client's cut into tasks of `ways` classes; no class is in two tasks.
+
+    Of each class `shots` samples, the support set, go to the client's training part and `queries` others to its
+    validation part. Both parts lie task after task, class after class, so that a sample's place in its part tells its
+    task, its class within the task ("way") and its number: place = (task ways + way) per_class + number.
+    """
+    clients, ways, each = settings.clients, settings.ways, settings.shots + settings.queries
+    enough = np.flatnonzero(np.bincount(labels, minlength=classes) >= each)
+    most = len(enough) // (clients * ways)
+    if most < 1:
+        raise not_allowed(
+            f"{KEY}.clients",
+            clients,
+            f"{at_most(len(enough) // ways)}, since a client needs {ways} classes (ways) of its own with {each} samples"
+            f" (shots and queries), and there are {len(enough)} such classes",
+            f"lower it, or one of {KEY}.ways, shots and queries",
+        )
+    tasks = most if isinstance(settings.tasks, str) else settings.tasks
+    if tasks > most:
+        raise not_allowed(
+            f"{KEY}.tasks",
+            tasks,
+            f"{at_most(most)} for {clients} clients of {len(enough)} classes",
+            f"{KEY}.tasks: auto",
+        )
+    hands = draw("few-shot").permutation(enough)[: clients * tasks * ways].reshape(clients, tasks * ways)
+    in_validation = np.tile(np.arange(each) >= settings.shots, tasks * ways)
+    return [_share(indices, labels, hand, each, in_validation, draw) for hand in hands]
+
+
+def _share(
+    indices: np.ndarray, labels: np.ndarray, hand: np.ndarray, each: int, in_validation: np.ndarray, draw: Draw
+) -> Share:
+    at = np.concatenate(
+        [draw("few-shot", int(c)).permutation(np.flatnonzero(labels == c))[:each] for c in hand.tolist()]
+    )
+    return Share(indices[at], labels[at], "clean", sorted(hand.tolist()), validation=in_validation)
