@@ -19,11 +19,13 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
 
 
 def short_labels(labels: Sequence[int]) -> str:
-    """0 1 2 3 7 -> "0-3 7"."""
+    """0 1 2 3 7 -> "0-3 7"; of many that do not follow one another their number."""
     runs: list[list[int]] = []
     for label in sorted(labels):
         if runs and label == runs[-1][1] + 1:
             runs[-1][1] = label
         else:
             runs.append([label, label])
+    if len(runs) > 10:
+        return f"{len(labels)} labels"
     return " ".join(str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)

@@ -6,6 +6,7 @@ from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.params import Params
+from pipeline.problems.base import NewTasks
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.record import Record
@@ -36,7 +37,9 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
         )
     found = outcome(problem, variables)
     example = data.scaled(data.test_images[:2]).cpu().float().numpy()
-    save_model(model.module_with(problem.network(variables)), paths.mlflow_model, example)
+    whole = not isinstance(problem, NewTasks)
+    network = model.module_with(problem.network(variables)) if whole else model.body_with(variables["x"])
+    save_model(network, paths.mlflow_model, example)
     return write_report(found, partition, record, paths.results)
 
 

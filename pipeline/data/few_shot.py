@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.data.shares import Draw, Share, at_most
-from pipeline.errors import not_allowed
+from pipeline.errors import UserError, not_allowed
 from pipeline.params.partitions import FewShot
 
 KEY = "partition.few_shot"
@@ -21,13 +21,19 @@ def few_shot(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Fe
     clients, ways, each = settings.clients, settings.ways, settings.shots + settings.queries
     enough = np.flatnonzero(np.bincount(labels, minlength=classes) >= each)
     most = len(enough) // (clients * ways)
+    if ways > len(enough):
+        raise UserError(
+            f"{KEY}: a task needs {ways} classes (ways) with {each} images each (shots and queries), and"
+            f" {len(enough)} of the training classes have so many. Fix: lower ways, shots or queries, or raise"
+            " subset.train."
+        )
     if most < 1:
         raise not_allowed(
             f"{KEY}.clients",
             clients,
-            f"{at_most(len(enough) // ways)}, since a client needs {ways} classes (ways) of its own with {each} samples"
-            f" (shots and queries), and there are {len(enough)} such classes",
-            f"lower it, or one of {KEY}.ways, shots and queries",
+            f"{at_most(len(enough) // ways)}, since each needs {ways} classes (ways) of its own and there are"
+            f" {len(enough)} with {each} images (shots and queries)",
+            f"lower it, or {KEY}.ways",
         )
     tasks = most if isinstance(settings.tasks, str) else settings.tasks
     if tasks > most:

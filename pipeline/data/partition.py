@@ -109,8 +109,11 @@ class Partition:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of who holds what: data set, kinds, labels and every array; the same on every platform."""
-        content = [self.dataset, self.classes, self.kinds, self.client_labels]
+        """sha256 of who holds what: data set, kinds, labels and every array, and how few-shot tasks lie in them; the
+        same on every platform."""
+        content: list[Any] = [self.dataset, self.classes, self.kinds, self.client_labels]
+        if self.scheme == "few_shot":
+            content.append(self.settings)
         digest = hashlib.sha256(json.dumps(content).encode())
         for name in ARRAYS:
             array = getattr(self, name)

@@ -230,6 +230,15 @@ class FlatModel:
         found: Tensor = functional_call(network or self._network, values, (self._within(X),), tie_weights=False)
         return found.to(parts[0].dtype) if self._mixed else found
 
+    def body_with(self, x: Tensor) -> nn.Module:
+        """A plain network from images to features, holding a copy of the body's parameters x [d - head]."""
+        module = copy.deepcopy(self._body).to(x)
+        with torch.no_grad():
+            count = self._body_parts
+            for name, part, shape in zip(self.names, x.split(self.sizes[:count]), self.shapes, strict=False):
+                module.get_parameter(name).copy_(part.view(shape))
+        return module
+
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""
         module = copy.deepcopy(self._network).to(w)

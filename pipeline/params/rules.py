@@ -72,13 +72,14 @@ def require_plain_steps(method: str, options: ServerOptions) -> None:
 
 
 def _problem(params: Params) -> None:
-    """Problems and data sets that come together, and the partition that few-shot tasks are."""
+    """Problems, data sets and partitions that come together only."""
     name, scheme = params.data.name, params.partition.scheme
     for problem, names in OWN_DATA.items():
         if params.problem != "auto" and (params.problem == problem) != (name in names):
+            fix = "problem: auto" + (f", or data.name: {names[-1]}" if params.problem == problem else "")
             raise UserError(
                 f"problem: {params.problem} does not go with data.name: {name}: the problem {problem} and the data"
-                f" {' or '.join(names)} come together. Fix: problem: auto."
+                f" {' or '.join(names)} come together. Fix: {fix}."
             )
     few_shot = name in OWN_DATA["few_shot"]
     if name != "toy" and few_shot != (scheme == "few_shot"):
@@ -87,6 +88,14 @@ def _problem(params: Params) -> None:
             f" {' or '.join(OWN_DATA['few_shot'])} come together. Fix: partition.scheme:"
             f" {'few_shot' if few_shot else 'lead'}."
         )
+    for key in ("validation_per_label", "selection_per_label"):
+        if few_shot and getattr(params.partition, key) not in ("auto", 0):
+            raise not_allowed(
+                f"partition.{key}",
+                getattr(params.partition, key),
+                f"auto or 0 with data.name: {name}, of which the server holds nothing",
+                "set it to auto",
+            )
 
 
 def _pair(params: Params) -> None:

@@ -58,12 +58,13 @@ class Partition(Section):
     ] = param("lead", "how training samples are dealt to clients; the section of that name holds its settings")
     validation_per_label: NonNegativeInt | Auto = param(
         "auto",
-        "server's clean validation samples per label; auto = 10 on digits, 20 elsewhere; 0 where the upper level is the"
-        " clients' own",
+        "server's clean validation samples per label; auto = 10 on digits, 0 on omniglot and glyphs, else 20; 0 where"
+        " the upper level is the clients' own",
     )
     selection_per_label: NonNegativeInt | Auto = param(
         "auto",
-        "samples per label that no method sees, for choosing step sizes; auto = 5 on digits, 20 elsewhere",
+        "samples per label that no method sees, for choosing step sizes; auto = 5 on digits, 0 on omniglot and"
+        " glyphs, else 20",
     )
     client_validation: Share | Auto = param(
         "auto",
@@ -126,7 +127,7 @@ class FewShot(Section):
     """The body of the network above, a last layer for each of a client's tasks below."""
 
     mu: float = param(0.01, "mu/2 ||y||^2 is added to every task's training loss", gt=0, symbol="rho")
-    test_tasks: int = param(100, "tasks of test classes, each with a last layer fitted anew, that are tested", ge=1)
+    test_tasks: int = param(100, "so many tasks of new classes are tested, each with a last layer fitted to it", ge=1)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ class PersonalNetworks(ImageProblem, Protocol):
 
 @runtime_checkable
 class NewTasks(ImageProblem, Protocol):
-    """A problem whose test is on tasks of classes that nobody trains on, for each of which something is fitted anew."""
+    """A problem that learns a body, x: the test is on tasks of classes that nobody trains on, each with a last layer
+    fitted to it, and what is served are the body's features."""
 
     def answers_on_new_tasks(self, variables: Variables, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [m, ways] and classes within their tasks [m], on tasks made of images as stored and their labels."""

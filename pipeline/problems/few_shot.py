@@ -6,19 +6,18 @@ of each class) in the client's training part and a query set Q_t in its validati
     min_x sum_m p_m f_m(x, y^m(x)),    y^m(x) = argmin_y g_m(x, y),    y^m = (y_1, ..., y_T)
 
     f_m = (1/T) sum_t mean cross-entropy of (x, y_t) on Q_t
-    g_m =       sum_t mean cross-entropy of (x, y_t) on S_t + rho/2 ||y_t||^2
+    g_m = (1/T) sum_t ( mean cross-entropy of (x, y_t) on S_t + rho/2 ||y_t||^2 )
 
 | symbol | here | shape |
 |---|---|---|
 | x | the body: every layer but the last | [d_x] |
 | y^m | the client's last layers, weight and bias, task after task | [T d_h], d_h = ways (features + 1) |
-| rho | `mu` | |
+| rho, T | `mu`, `tasks` | |
 
-The specification has the mean over tasks in g_m too. No two tasks share a last layer, so y^m(x) and the hypergradient
-are the same for the sum, whose last layers move at a pace that does not depend on T.
+No two tasks share a last layer, so the Hessian of g_m in y is block diagonal, each block 1/T of its task's own.
 
 What is tested is the body alone, on tasks of classes that nobody trains on: each gets a last layer fitted to its
-support set (`fit`), and answers its query set. The network that is served has that body and a last layer of zeros.
+support set (`fit`), and answers its query set. The body is also what is saved to be served.
 """
 
 from __future__ import annotations
@@ -28,38 +27,36 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.data.federated import Parts
-from pipeline.errors import not_allowed
+from pipeline.data.federated import FederatedData, Parts
+from pipeline.errors import UserError, not_allowed
+from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, cross_entropies
 from pipeline.problems.served import CHUNK
 from pipeline.seeds import numpy_generator
 
-FIT_STEPS = 1000
-"""Of accelerated descent, for a new task's last layer."""
+NEWTON_STEPS, HALVINGS = 20, 12
+"""For a new task's last layer."""
 
 
 @dataclass(frozen=True)
 class FewShot(ImageBilevel):
     """model: has `ways` outputs. The clients' parts lie as the scheme `few_shot` deals them out
-    (`pipeline.data.few_shot`); all clients have equally many tasks. test_tasks: of how many the test consists."""
+    (`pipeline.data.few_shot`). tasks: of each client, T. test_tasks: how many tasks of new classes are tested."""
 
-    ways: int = 5
-    shots: int = 1
-    queries: int = 15
+    ways: int
+    shots: int
+    queries: int
+    tasks: int
     mu: float = 0.01
     test_tasks: int = 100
 
     @property
     def local_lower(self) -> bool:
         return True
-
-    @property
-    def tasks(self) -> int:
-        """T."""
-        return int(self.data.sizes[0]) // (self.ways * self.shots)
 
     @property
     def upper_dimension(self) -> int:
@@ -101,14 +98,14 @@ class FewShot(ImageBilevel):
         return cross_entropies(scores, ways).mean(dim=1)
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
-        return self.tasks * self.upper_losses(X, Y, batch) + 0.5 * self.mu * Y.square().sum(dim=1)
+        return self.upper_losses(X, Y, batch) + 0.5 * self.mu / self.tasks * Y.square().sum(dim=1)
 
     def _scores(self, features: Tensor, Y: Tensor, tasks: Tensor) -> Tensor:
         """Logits [n, B, ways] of features [n, B, F], each under the last layer of its task, of those of its client."""
-        F, T = features.shape[2], self.tasks
-        weight, bias = Y.view(len(Y), T, self.model.head).split([self.ways * F, self.ways], dim=2)
+        n, width, T = len(Y), features.shape[2], self.tasks
+        weight, bias = Y.view(n, T, self.model.head).split([self.ways * width, self.ways], dim=2)
         # Under every task's layer, of which one is taken: a single product.
-        scores = torch.baddbmm(bias.reshape(len(Y), 1, -1), features, weight.reshape(len(Y), T * self.ways, F).mT)
+        scores = torch.baddbmm(bias.reshape(n, 1, -1), features, weight.reshape(n, T * self.ways, width).mT)
         scores = scores.view(*tasks.shape, T, self.ways)
         return scores.gather(2, tasks[:, :, None, None].expand(-1, -1, 1, self.ways))[:, :, 0]
 
@@ -169,7 +166,7 @@ def new_tasks(labels: np.ndarray, ways: int, each: int, count: int) -> np.ndarra
             "partition.few_shot.ways",
             ways,
             f"at most {len(classes)}, the test classes with {each} images (shots and queries)",
-            "lower it, or shots or queries",
+            "lower ways, shots or queries, or raise subset.test",
         )
     order = np.argsort(labels, kind="stable")
     first = np.searchsorted(labels[order], np.arange(labels.max() + 2))
@@ -183,20 +180,51 @@ def new_tasks(labels: np.ndarray, ways: int, each: int, count: int) -> np.ndarra
 
 def fit(support: Tensor, ways: int, mu: float) -> tuple[Tensor, Tensor]:
     """The last layer of each new task, weight [E, ways, F] and bias [E, ways], from the features of its support set
-    [E, ways shots, F], class after class: the minimiser of mean cross-entropy + mu/2 ||weight, bias||^2.
+    [E, S, F], class after class: the minimiser of mean cross-entropy + mu/2 ||weight, bias||^2.
 
-    Nesterov's descent for strong convexity mu from zeros, its step 1/L; L = mu + half the largest eigenvalue of the
-    features' second moment, since softmax's Hessian is at most 1/2.
+    Newton's method with step halving, in double precision, where the minimiser lies: in the span of the S inputs.
     """
     E, S, _ = support.shape
-    inputs = torch.cat([support, support.new_ones(E, S, 1)], dim=2)
-    targets = torch.eye(ways, dtype=support.dtype, device=support.device).repeat_interleave(S // ways, dim=0)
-    largest = torch.linalg.eigvalsh(inputs @ inputs.mT / S)[:, -1]
-    L = (mu + 0.5 * largest)[:, None, None]
-    momentum = (1 - (mu / L).sqrt()) / (1 + (mu / L).sqrt())
-    at = ahead = support.new_zeros(E, ways, inputs.shape[2])
-    for _ in range(FIT_STEPS):
-        errors = (inputs @ ahead.mT).softmax(dim=2) - targets
-        before, at = at, ahead - (errors.mT @ inputs / S + mu * ahead) / L
-        ahead = at + momentum * (at - before)
-    return at[:, :, :-1], at[:, :, -1]
+    inputs = torch.cat([support, support.new_ones(E, S, 1)], dim=2).double()
+    basis, coordinates = torch.linalg.qr(inputs.mT)  # [E, F + 1, r], [E, r, S]
+    U, r = coordinates.mT, coordinates.shape[1]
+    classes = torch.arange(ways, device=support.device).repeat_interleave(S // ways)
+    targets = F.one_hot(classes, ways).double()
+    ridge = mu * torch.eye(ways * r, dtype=U.dtype, device=U.device)
+
+    def value(theta: Tensor) -> Tensor:
+        losses = F.cross_entropy((U @ theta.mT).flatten(0, 1), classes.repeat(E), reduction="none")
+        return losses.view(E, S).mean(dim=1) + 0.5 * mu * theta.square().sum(dim=(1, 2))
+
+    theta = U.new_zeros(E, ways, r)
+    for _ in range(NEWTON_STEPS):
+        P = (U @ theta.mT).softmax(dim=2)
+        gradient = (P - targets).mT @ U / S + mu * theta
+        curvature = torch.diag_embed(P) - P[..., :, None] * P[..., None, :]
+        H = torch.einsum("esab,esi,esj->eaibj", curvature, U, U).reshape(E, ways * r, ways * r) / S + ridge
+        factor, _ = torch.linalg.cholesky_ex(H)
+        move = torch.cholesky_solve(gradient.view(E, ways * r, 1), factor).view_as(theta)
+        length, before = U.new_ones(E, 1, 1), value(theta)
+        for _ in range(HALVINGS):
+            length[value(theta - length * move) > before] /= 2
+        theta = theta - length * move
+    layer = (theta @ basis.mT).to(support)
+    return layer[:, :, :-1], layer[:, :, -1]
+
+
+def require_features(model: FlatModel, data: FederatedData, name: str) -> None:
+    """UserError unless the network's logits are its features under the last layer. name: what params.yaml calls it."""
+    w, images = model.initial(0).to(device=data.device, dtype=data.dtype), data.scaled(data.images[:2])
+    x, y = w.split([model.d - model.head, model.head])
+    try:
+        with torch.no_grad():
+            scores, features = model.exact.apply(w, images), model.exact.features(x, images)
+            weight, bias = y.split([model.head - scores.shape[1], scores.shape[1]])
+            same = torch.allclose(features @ weight.view(len(bias), -1).T + bias, scores, rtol=1e-3, atol=1e-4)
+    except (AttributeError, RuntimeError):
+        same = False
+    if not same:
+        raise UserError(
+            f"problem: few_shot: the last linear layer of model.name: {name} cannot be taken off. Fix: call it once, as"
+            " a module, on features [batch, features], and end forward with it."
+        )

@@ -186,8 +186,13 @@ def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: 
 
 
 def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
-    """Who holds what: samples of each label [N, C], clients downwards."""
+    """Who holds what: samples of each label [N, C], clients downwards; of more than 100 labels those that somebody
+    holds, in the order of their first client."""
     counts = np.asarray(label_counts)
+    ordered = counts.shape[1] > MANY
+    if ordered:
+        held = np.flatnonzero(counts.any(axis=0))
+        counts = counts[:, held[np.argsort((counts[:, held] > 0).argmax(axis=0), kind="stable")]]
     n, c = counts.shape
     figure, axes = _canvas(9, min(max(2.0 + 0.36 * n, 3.0), 11.0), "Training samples per client and label")
     with canvas_style():
@@ -206,7 +211,7 @@ def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
                 )
         else:
             figure.colorbar(image, ax=axes, label="samples", shrink=0.7)
-        axes.set_xlabel("label")
+        axes.set_xlabel("labels, client after client" if ordered else "label")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=25))
         if n <= 40:
             axes.set_yticks(range(n), [f"client {i}  ({kind})" for i, kind in enumerate(kinds)])
@@ -218,8 +223,8 @@ def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
     return figure
 
 
-def confusion_matrix(matrix: np.ndarray) -> Figure:
-    """matrix[true, predicted] in counts; colours are shares of each true class."""
+def confusion_matrix(matrix: np.ndarray, what: str = "label") -> Figure:
+    """matrix[true, predicted] in counts; colours are shares of each true class. what: is predicted."""
     counts = np.asarray(matrix)
     classes = len(counts)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -237,7 +242,7 @@ def confusion_matrix(matrix: np.ndarray) -> Figure:
                         axes.text(j, i, f"{counts[i, j]:d}", ha="center", va="center", color=colour, fontsize=size)
             axes.set_xticks(range(classes))
             axes.set_yticks(range(classes))
-        axes.set(xlabel="predicted label", ylabel="true label")
+        axes.set(xlabel=f"predicted {what}", ylabel=f"true {what}")
         _cells(axes, classes, classes)
     return figure
 

@@ -154,7 +154,8 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
     )
     figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
     figures.save(figures.partition_heatmap(partition.label_counts(), partition.kinds), folder / "partition.png")
-    figures.save(figures.confusion_matrix(outcome.test.confusion), folder / "confusion_matrix.png")
+    what = "place in the task" if record.params["problem"] == "few_shot" else "label"
+    figures.save(figures.confusion_matrix(outcome.test.confusion, what), folder / "confusion_matrix.png")
     _write_csv(
         folder / "evaluations.csv",
         ("round", "test_accuracy", "validation_loss"),

@@ -23,7 +23,7 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
-from pipeline.problems.few_shot import FewShot, new_tasks
+from pipeline.problems.few_shot import FewShot, new_tasks, require_features
 from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
 from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
@@ -76,11 +76,24 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
             f"algorithm: oracle_weights shares the weight among clean clients, and partition.scheme:"
             f" {partition.scheme} has none here. Fix: another algorithm, or one clean client."
         )
+    if partition.scheme == "few_shot":
+        _require_tasks(params, partition)
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
     params = resolve(params)
     _require_upper_data(params, data)
     return IMAGE_PROBLEMS[params.problem](params, build_model(params), data)
+
+
+def _require_tasks(params: Params, partition: Partition) -> None:
+    """UserError if the tasks were dealt with other settings: the samples alone do not tell how they are arranged."""
+    for key in ("ways", "shots", "queries"):
+        wanted, dealt = getattr(params.partition.few_shot, key), partition.settings[key]
+        if wanted != dealt:
+            raise UserError(
+                f"partition.few_shot.{key} is {wanted}, and the partition was made with {dealt}. Fix: run dvc repro,"
+                " which makes it anew."
+            )
 
 
 def build_toy(params: Params) -> Toy | GeneralWeighting:
@@ -108,11 +121,14 @@ def _hyper_representation(params: Params, model: models.FlatModel, data: Federat
 
 
 def _few_shot(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:
-    settings, tasks = params.problems.few_shot, params.partition.few_shot
+    settings, dealt = params.problems.few_shot, params.partition.few_shot
     require_head(model, data, params.model.name, "few_shot")
-    new_tasks(data.test_labels.cpu().numpy(), tasks.ways, tasks.shots + tasks.queries, 1)  # whether there are any
+    require_features(model, data, params.model.name)
+    ways, shots, queries = dealt.ways, dealt.shots, dealt.queries
+    new_tasks(data.test_labels.cpu().numpy(), ways, shots + queries, 1)  # UserError if the test has too few classes
+    tasks = int(data.sizes[0]) // (ways * shots)
     p = _probabilities(params, data)
-    return FewShot(model, data, p, tasks.ways, tasks.shots, tasks.queries, settings.mu, settings.test_tasks)
+    return FewShot(model, data, p, ways, shots, queries, tasks, settings.mu, settings.test_tasks)
 
 
 def _data_cleaning(params: Params, model: models.FlatModel, data: FederatedData) -> ImageProblem:

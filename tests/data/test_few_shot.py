@@ -49,6 +49,25 @@ def test_a_place_tells_task_and_class():
     assert len(p.server_validation) == len(p.server_selection) == 0
 
 
+def test_the_images_of_a_class_are_drawn_at_random():
+    """Six to choose from, of which five are dealt: not always the first."""
+    p = dealt()
+    first = {c: np.flatnonzero(c == LABELS)[:2].tolist() for c in range(40)}
+    support = p.indices.reshape(-1, 2)
+    assert any(sorted(pair.tolist()) != first[int(LABELS[pair[0]])] for pair in support)
+
+
+def test_a_class_may_have_just_enough_images():
+    assert dealt(queries=4).validation_sizes.tolist() == [3 * 4 * 4] * 3
+
+
+def test_the_same_samples_in_other_tasks_are_another_partition():
+    """24 classes of the same order are tasks of four or of two."""
+    p, q = dealt(ways=4), dealt(ways=2)
+    assert np.array_equal(p.indices, q.indices)
+    assert p.hash != q.hash
+
+
 def test_classes_with_too_few_images_are_left_out():
     labels = np.concatenate([LABELS, [40, 40, 40, 40]])
     rare = dealt(labels)
@@ -65,8 +84,9 @@ def test_fewer_tasks_are_the_same_number_for_everybody():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"clients": 11}, r"few_shot\.clients = 11 .* at most 10, .* 4 classes .* 5 samples .* 40 such classes.* Fix"),
-        ({"shots": 4}, r"few_shot\.clients = 3 .* at most 0.* 7 samples .* 0 such classes.* Fix"),
+        ({"clients": 11}, r"few_shot\.clients = 11 .* at most 10, .* 4 classes .* 40 with 5 images .*Fix"),
+        ({"shots": 4}, r"few_shot: .* 4 classes .* 7 images .* 0 of the training classes .*Fix: lower ways, shots"),
+        ({"ways": 41}, r"few_shot: .* 41 classes .* 40 of the training classes .*Fix: lower ways, shots"),
         ({"tasks": 4}, r"few_shot\.tasks = 4 .* at most 3 for 3 clients of 40 classes.* Fix.*auto"),
     ],
 )
@@ -108,9 +128,9 @@ def test_glyphs_of_a_class_look_alike_and_no_two_are_the_same(glyphs):
 
 
 def drawing(row: int) -> bytes:
-    """105 x 105 pixels of one bit, white but for a black band of 15 rows, which are 4 of 28."""
+    """105 x 105 pixels of one bit, white but for a black band of 15 rows, which are 4 of 28, and of 2 rows below it."""
     pixels = np.ones((105, 105), dtype=bool)
-    pixels[15 * row : 15 * row + 15] = False
+    pixels[15 * row : 15 * row + 17] = False
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="png")
     return buffer.getvalue()
@@ -145,7 +165,8 @@ def test_omniglot_becomes_the_canonical_form(tmp_path, monkeypatch):
     rows = [0, 3, 1, 2, 4, 4]
     for image, row in zip(raw.train_images[:, 0], rows, strict=True):  # ink is bright
         assert (image[4 * row : 4 * row + 4] == 255).all()
-        assert image.sum() == 4 * 28 * 255
+        assert (abs(image[4 * row + 4].astype(int) - 128) < 20).all()  # pixels are averages
+        assert (image != 0).sum() == 5 * 28
     assert raw.test_images.shape == (2, 1, 28, 28)
 
 

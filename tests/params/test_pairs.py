@@ -83,7 +83,12 @@ def test_auto_is_the_problem_the_method_is_made_for(method, problem):
     [
         ({"data__name": "glyphs"}, "partition.scheme: lead does not go with data.name: glyphs: "),
         ({"partition__scheme": "few_shot"}, "partition.scheme: few_shot does not go with data.name: digits: "),
+        ({"problem": "few_shot"}, "Fix: problem: auto, or data.name: glyphs."),
         ({"problem": "few_shot"}, "problem: few_shot does not go with data.name: digits: "),
+        (
+            {"data__name": "glyphs", "partition__scheme": "few_shot", "partition__selection_per_label": 2},
+            "partition.selection_per_label = 2",
+        ),
         ({"problem": "fair", "data__name": "omniglot"}, "problem: fair does not go with data.name: omniglot: "),
         ({"problem": "fair", "data__name": "toy"}, "problem: fair does not go with data.name: toy: "),
         (

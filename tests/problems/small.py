@@ -53,17 +53,17 @@ def network(name: str = "linear", **options) -> models.FlatModel:
 
 
 def few_shot() -> FewShot:
-    """CLIENTS clients with two tasks of two classes each: TRAIN training and OWN validation samples."""
+    """CLIENTS clients with two tasks of two classes each: TRAIN training and 2 OWN validation samples."""
     generator = np.random.default_rng(1)
     labels = np.repeat(np.arange(24), 6)
     images = np.repeat(generator.integers(0, 200, (24, 1, 4, 4)), 6, axis=0)
     images = (images + generator.integers(0, 56, images.shape)).astype(np.uint8)
     train = labels < 18
     made = RawDataset("glyphs", 24, images[train], labels[train], images[~train], labels[~train])
-    tasks = partitions.FewShot(CLIENTS, ways=2, shots=3, queries=1)
+    tasks = partitions.FewShot(CLIENTS, ways=2, shots=3, queries=2)
     partition = make_partition(made.train_labels, "glyphs", 24, Settings("few_shot", 0, 0, 0.0, few_shot=tasks), 0)
     held = FederatedData.build(made, partition, CPU, torch.float64)
-    return FewShot(models.build("mlp", 1, 4, 2, {"hidden": (3,)}), held, P, 2, 3, 1, mu=0.3, test_tasks=15)
+    return FewShot(models.build("mlp", 1, 4, 2, {"hidden": (3,)}), held, P, 2, 3, 2, tasks=2, mu=0.3, test_tasks=15)
 
 
 P = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64)

@@ -14,7 +14,7 @@ from pipeline.data.catalog import resolve
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
-from pipeline.params import METHODS, Params
+from pipeline.params import METHODS, Params, Subset
 from pipeline.params.pairs import FITS, family, in_use
 from pipeline.params.rules import check_rules
 from pipeline.params.spec import override
@@ -90,6 +90,32 @@ def fit(params: Params, task, root):
         history.export(root / "results")
     with (root / "results" / "history.csv").open(newline="") as file:
         return module, list(csv.DictReader(file))
+
+
+def test_few_shot_settings_reach_the_problem(digits):
+    more = {"problems__few_shot__mu": 0.5, "problems__few_shot__test_tasks": 7, "partition__few_shot__ways": 4}
+    params = settings_of("lfednest", "few_shot", **more)
+    problem = task_of(params, digits).problem
+    assert (problem.mu, problem.test_tasks, problem.ways, problem.tasks) == (0.5, 7, 4, 2)
+    assert problem.model.head == 4 * 9
+
+
+def test_tasks_dealt_otherwise_are_refused(digits):
+    """The same samples, cut into tasks of other sizes."""
+    params = settings_of("lfednest", "few_shot")
+    raw = of_the_form("glyphs", 60, 40, 20, 1, 28)
+    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
+    other = override(params, {"partition.few_shot.ways": 2})
+    with pytest.raises(UserError, match=r"few_shot\.ways is 2, and the partition was made with 5.*Fix: run dvc repro"):
+        build_problem(other, raw, partition, torch.device("cpu"))
+
+
+def test_a_test_with_too_few_classes_is_refused(digits):
+    params = settings_of("lfednest", "few_shot")
+    raw = of_the_form("glyphs", 60, 40, 20, 1, 28).first(Subset(test=60))
+    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
+    with pytest.raises(UserError, match=r"few_shot\.ways = 5 .* at most 3, the test classes.*subset\.test"):
+        build_problem(params, raw, partition, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("method", "heads"), [("simfbo", "shared"), ("fedbio_local", "local")])
