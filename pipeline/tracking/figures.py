@@ -210,9 +210,9 @@ def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
                     color="white" if dark else INK,
                 )
         else:
-            figure.colorbar(image, ax=axes, label="samples", shrink=0.7)
+            figure.colorbar(image, ax=axes, label="samples", shrink=0.7, ticks=MaxNLocator(integer=True))
         axes.set_xlabel("labels, client after client" if ordered else "label")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=25))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=25 if c <= MANY else 12))
         if n <= 40:
             axes.set_yticks(range(n), [f"client {i}  ({kind})" for i, kind in enumerate(kinds)])
             for tick, colour in zip(axes.get_yticklabels(), _colours(kinds), strict=True):
