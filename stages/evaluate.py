@@ -1,12 +1,14 @@
 """Stage 5: test figures, weight quality, pictures; completes the run in the tracker."""
 
+from torch import nn
+
 from pipeline.command import Paths, run
 from pipeline.data.catalog import TOY, resolve
 from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.params import Params
-from pipeline.problems.base import NewTasks
+from pipeline.problems.base import ImageProblem, NewTasks, Variables
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.record import Record
@@ -37,10 +39,15 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
         )
     found = outcome(problem, variables)
     example = data.scaled(data.test_images[:2]).cpu().float().numpy()
-    whole = not isinstance(problem, NewTasks)
-    network = model.module_with(problem.network(variables)) if whole else model.body_with(variables["x"])
-    save_model(network, paths.mlflow_model, example)
+    save_model(served(problem, variables), paths.mlflow_model, example)
     return write_report(found, partition, record, paths.results)
+
+
+def served(problem: ImageProblem, variables: Variables) -> nn.Module:
+    """The network that is saved for use: images to logits; of a problem that learns a body, images to features."""
+    if isinstance(problem, NewTasks):
+        return problem.model.body_with(variables["x"])
+    return problem.model.module_with(problem.network(variables))
 
 
 def toy_report(params: Params, paths: Paths, record: Record) -> str:

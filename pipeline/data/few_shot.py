@@ -32,7 +32,7 @@ def few_shot(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Fe
             f"{KEY}.clients",
             clients,
             f"{at_most(len(enough) // ways)}, since each needs {ways} classes (ways) of its own and there are"
-            f" {len(enough)} with {each} images (shots and queries)",
+            f" {len(enough)} with at least {each} images (shots and queries)",
             f"lower it, or {KEY}.ways",
         )
     tasks = most if isinstance(settings.tasks, str) else settings.tasks
@@ -40,7 +40,7 @@ def few_shot(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Fe
         raise not_allowed(
             f"{KEY}.tasks",
             tasks,
-            f"{at_most(most)} for {clients} clients of {len(enough)} classes",
+            f"{at_most(most)}: {len(enough)} classes, {clients} clients, {ways} classes to a task",
             f"{KEY}.tasks: auto",
         )
     hands = draw("few-shot").permutation(enough)[: clients * tasks * ways].reshape(clients, tasks * ways)

@@ -80,7 +80,7 @@ class PersonalNetworks(ImageProblem, Protocol):
 @runtime_checkable
 class NewTasks(ImageProblem, Protocol):
     """A problem that learns a body, x: the test is on tasks of classes that nobody trains on, each with a last layer
-    fitted to it, and what is served are the body's features."""
+    fitted to it, and what is served is the body, which answers features."""
 
     def answers_on_new_tasks(self, variables: Variables, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [m, ways] and classes within their tasks [m], on tasks made of images as stored and their labels."""

@@ -40,6 +40,8 @@ from pipeline.seeds import numpy_generator
 
 NEWTON_STEPS, HALVINGS = 20, 12
 """For a new task's last layer."""
+HESSIAN_NUMBERS = 2**24
+"""So many entries of Hessians at a time; memory grows with them."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,9 @@ class FewShot(ImageBilevel):
             features = torch.cat([self.model.exact.features(variables["x"], chunk) for chunk in chunks])
             held = features[torch.from_numpy(places.reshape(rows.shape)).to(features.device)]
             support, query = (part.flatten(1, 2) for part in held.split([self.shots, self.queries], dim=2))
-            weight, bias = fit(support, self.ways, self.mu)
+            few = max(1, HESSIAN_NUMBERS // (self.ways * support.shape[1]) ** 2)
+            layers = zip(*(fit(part, self.ways, self.mu) for part in support.split(few)), strict=True)
+            weight, bias = (torch.cat(parts) for parts in layers)
             scores = torch.baddbmm(bias[:, None], query, weight.mT)
         ways = torch.arange(self.ways, device=scores.device).repeat_interleave(self.queries).repeat(len(rows))
         return scores.flatten(0, 1), ways
@@ -165,7 +169,7 @@ def new_tasks(labels: np.ndarray, ways: int, each: int, count: int) -> np.ndarra
         raise not_allowed(
             "partition.few_shot.ways",
             ways,
-            f"at most {len(classes)}, the test classes with {each} images (shots and queries)",
+            f"at most {len(classes)}, the test classes with at least {each} images (shots and queries)",
             "lower ways, shots or queries, or raise subset.test",
         )
     order = np.argsort(labels, kind="stable")

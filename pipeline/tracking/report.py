@@ -134,7 +134,6 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
         for name in ("round", "test_accuracy", "validation_loss")
     )
     found = _weights_over_rounds(folder, results, partition.kinds, oracle)
-    header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
     if found:
         rounds, weights = found
         stride = thin(record.rounds)

@@ -76,7 +76,7 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
             f"algorithm: oracle_weights shares the weight among clean clients, and partition.scheme:"
             f" {partition.scheme} has none here. Fix: another algorithm, or one clean client."
         )
-    if partition.scheme == "few_shot":
+    if params.partition.scheme == "few_shot":
         _require_tasks(params, partition)
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
@@ -88,7 +88,7 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
 def _require_tasks(params: Params, partition: Partition) -> None:
     """UserError if the tasks were dealt with other settings: the samples alone do not tell how they are arranged."""
     for key in ("ways", "shots", "queries"):
-        wanted, dealt = getattr(params.partition.few_shot, key), partition.settings[key]
+        wanted, dealt = getattr(params.partition.few_shot, key), partition.settings.get(key)
         if wanted != dealt:
             raise UserError(
                 f"partition.few_shot.{key} is {wanted}, and the partition was made with {dealt}. Fix: run dvc repro,"

@@ -91,6 +91,20 @@ def test_tasks_do_not_touch_one_another_s_layers(problem):
     assert all((H[k, k].norm() > problem.mu) for k in (slice(0, h), slice(h, 2 * h)))
 
 
+@pytest.mark.parametrize("features", [5, 30])
+def test_a_fitted_layer_is_stationary_where_plain_newton_diverges(features):
+    """Few and many features for 12 samples; large ones, most of which no layer separates; every gradient vanishes."""
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(50, 12, features, generator=generator, dtype=torch.float64).relu() * 10
+    layers = [part.requires_grad_() for part in fit(support, ways=3, mu=1e-3)]
+    scores = torch.baddbmm(layers[1][:, None], support, layers[0].mT)
+    targets = torch.arange(3).repeat_interleave(4).repeat(50)
+    loss = F.cross_entropy(scores.flatten(0, 1), targets, reduction="sum") / 12
+    loss = loss + 0.5e-3 * sum(part.square().sum() for part in layers)
+    for gradient in torch.autograd.grad(loss, layers):
+        assert gradient.abs().max() < 1e-6
+
+
 @pytest.mark.parametrize("mu", [0.1, 1e-3])
 def test_what_a_fitted_layer_minimises(mu):
     """By torch's own L-BFGS, for features of very different sizes."""
@@ -126,7 +140,7 @@ def test_new_tasks_are_classes_and_images_of_their_own():
     assert all(len(set(task.ravel().tolist())) == 10 for task in tasks)
     assert np.array_equal(tasks, new_tasks(labels, 2, 5, 40))
     assert len({tuple(sorted(task[:, 0])) for task in found}) == 3
-    with pytest.raises(UserError, match=r"few_shot\.ways = 4 .* at most 3, the test classes with 5 images.* Fix"):
+    with pytest.raises(UserError, match=r"few_shot\.ways = 4 .* at most 3, the test classes with at least 5 images.* Fix"):
         new_tasks(labels, ways=4, each=5, count=1)
 
 

@@ -24,6 +24,7 @@ from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
 from pipeline.training.setup import build_problem, build_toy
 from pipeline.training.tasks import image_task, toy_task
+from stages.evaluate import served
 
 SMALL = {
     "model.name": "mlp",
@@ -98,6 +99,16 @@ def test_few_shot_settings_reach_the_problem(digits):
     problem = task_of(params, digits).problem
     assert (problem.mu, problem.test_tasks, problem.ways, problem.tasks) == (0.5, 7, 4, 2)
     assert problem.model.head == 4 * 9
+
+
+def test_what_is_served_of_a_few_shot_problem_is_its_body(digits):
+    problem = task_of(settings_of("lfednest", "few_shot"), digits).problem
+    variables = {"x": problem.initial_upper(0), "Y": torch.zeros(4, problem.lower_dimension)}
+    images = problem.data.scaled(problem.data.test_images[:3])
+    features = served(problem, variables)(images)
+    assert features.shape == (3, 8)
+    torch.testing.assert_close(features, problem.model.features(variables["x"], images))
+    assert (features != 0).any()
 
 
 def test_tasks_dealt_otherwise_are_refused(digits):
