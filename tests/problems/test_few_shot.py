@@ -140,9 +140,7 @@ def test_new_tasks_are_classes_and_images_of_their_own():
     assert all(len(set(task.ravel().tolist())) == 10 for task in tasks)
     assert np.array_equal(tasks, new_tasks(labels, 2, 5, 40))
     assert len({tuple(sorted(task[:, 0])) for task in found}) == 3
-    with pytest.raises(
-        UserError, match=r"few_shot\.ways = 4 .* at most 3, the test classes with at least 5 .* Fix"
-    ):
+    with pytest.raises(UserError, match=r"few_shot\.ways = 4 .* at most 3, the test classes with at least 5 .* Fix"):
         new_tasks(labels, ways=4, each=5, count=1)
 
 
