@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline.params import Params, Partition, Problems
 from pipeline.params.methods import Algorithms
-from pipeline.params.pairs import DEALS_VALIDATION, HEADS, ProblemName, family, in_use, made_for, upper_on_clients
+from pipeline.params.pairs import DEALS_VALIDATION, HEADS, ProblemName, family, in_use, meant, upper_on_clients
 
 
 @dataclass(frozen=True)
@@ -139,4 +139,4 @@ def _partition(part: Partition, info: DatasetInfo) -> Partition:
 
 def problem_in_use(params: Params) -> ProblemName:
     """`problem`, with `auto` resolved."""
-    return made_for(params.algorithm, params.data.name) if params.problem == "auto" else params.problem
+    return meant(params.problem, params.algorithm, params.data.name)

@@ -232,17 +232,17 @@ class FlatModel:
 
     def body_with(self, x: Tensor) -> nn.Module:
         """A plain network from images to features, holding a copy of the body's parameters x [d - head]."""
-        module = copy.deepcopy(self._body).to(x)
-        with torch.no_grad():
-            count = self._body_parts
-            for name, part, shape in zip(self.names, x.split(self.sizes[:count]), self.shapes, strict=False):
-                module.get_parameter(name).copy_(part.view(shape))
-        return module
+        return self._filled(self._body, x, self._body_parts)
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A plain network holding a copy of w, with w's device and dtype, to export or evaluate."""
-        module = copy.deepcopy(self._network).to(w)
+        return self._filled(self._network, w, len(self.names))
+
+    def _filled(self, network: nn.Module, values: Tensor, count: int) -> nn.Module:
+        """A copy of the network with these values of its first `count` parameters, which are all it has."""
+        module = copy.deepcopy(network).to(values)
         with torch.no_grad():
-            for name, part in self.parts(w).items():
-                module.get_parameter(name).copy_(part)
+            for name, part in zip(self.names, values.split(self.sizes[:count]), strict=False):
+                parameter = module.get_parameter(name)
+                parameter.copy_(part.view_as(parameter))
         return module

@@ -137,9 +137,16 @@ def family(algorithm: str) -> str:
     return next(name for name, methods in FAMILIES.items() if algorithm in methods)
 
 
-def made_for(algorithm: str, data: str = "") -> ProblemName:
-    """What `problem: auto` means for the method on the data set; without one, on images with labels."""
-    return next((problem for problem, names in OWN_DATA.items() if data in names), AUTO[family(algorithm)])
+def made_for(algorithm: str) -> ProblemName:
+    """What `problem: auto` means for the method on labelled images."""
+    return AUTO[family(algorithm)]
+
+
+def meant(problem: ProblemName, algorithm: str, data: str) -> ProblemName:
+    """`problem`, with `auto` resolved: what the data set is made for, else what the method is."""
+    if problem != "auto":
+        return problem
+    return next((own for own, names in OWN_DATA.items() if data in names), made_for(algorithm))
 
 
 def fitting(problem: str) -> list[str]:

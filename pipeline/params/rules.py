@@ -17,6 +17,7 @@ from pipeline.params.pairs import (
     fitting,
     in_use,
     made_for,
+    meant,
     upper_on_clients,
 )
 from pipeline.params.sections import MODEL_NAMES, Params
@@ -101,7 +102,7 @@ def _problem(params: Params) -> None:
 def _pair(params: Params) -> None:
     """The table of `pipeline.params.pairs`, and heads of the kind that the method moves."""
     name = params.algorithm
-    problem = _meant(params)
+    problem = meant(params.problem, name, params.data.name)
     kind = family(in_use(name, problem))
     if kind not in FITS[problem]:
         other = "" if problem in OWN_DATA else f"problem: {made_for(name)}, or "
@@ -119,15 +120,10 @@ def _pair(params: Params) -> None:
         )
 
 
-def _meant(params: Params) -> str:
-    """`problem`, with `auto` resolved."""
-    return made_for(params.algorithm, params.data.name) if params.problem == "auto" else params.problem
-
-
 def _validation(params: Params) -> None:
     """The upper level needs samples, and right labels on them."""
     part = params.partition
-    problem = _meant(params)
+    problem = meant(params.problem, params.algorithm, params.data.name)
     own, scheme = part.client_validation, part.scheme
     cleaning = params.problems.data_cleaning.validation
     if scheme in DEALS_VALIDATION and own not in ("auto", 0):

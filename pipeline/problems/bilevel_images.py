@@ -144,6 +144,18 @@ class ImageBilevel:
         return self.model.exact.apply(self.network(variables), X)
 
 
+@dataclass(frozen=True)
+class BodyAbove(ImageBilevel):
+    """The upper variable is the network's body, every layer but the last."""
+
+    @property
+    def upper_dimension(self) -> int:
+        return self.model.d - self.model.head
+
+    def initial_upper(self, seed: int) -> Tensor:
+        return self.initial_network(seed)[: self.upper_dimension]
+
+
 def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
     """scores [n, B, classes], labels [n, B] -> [n, B]."""
     return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)

@@ -34,7 +34,7 @@ from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError, not_allowed
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
-from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, cross_entropies
+from pipeline.problems.bilevel_images import BodyAbove, Minibatch, cross_entropies
 from pipeline.problems.served import CHUNK
 from pipeline.seeds import numpy_generator
 
@@ -45,7 +45,7 @@ HESSIAN_NUMBERS = 2**24
 
 
 @dataclass(frozen=True)
-class FewShot(ImageBilevel):
+class FewShot(BodyAbove):
     """model: has `ways` outputs. The clients' parts lie as the scheme `few_shot` deals them out
     (`pipeline.data.few_shot`). tasks: of each client, T. test_tasks: how many tasks of new classes are tested."""
 
@@ -61,15 +61,8 @@ class FewShot(ImageBilevel):
         return True
 
     @property
-    def upper_dimension(self) -> int:
-        return self.model.d - self.model.head
-
-    @property
     def lower_dimension(self) -> int:
         return self.tasks * self.model.head
-
-    def initial_upper(self, seed: int) -> Tensor:
-        return self.initial_network(seed)[: self.upper_dimension]
 
     def initial_lower(self, seed: int) -> Tensor:
         """Zeros: a new task knows nothing."""

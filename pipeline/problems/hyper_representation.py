@@ -33,11 +33,11 @@ from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
-from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, cross_entropies
+from pipeline.problems.bilevel_images import BodyAbove, Minibatch, cross_entropies
 
 
 @dataclass(frozen=True)
-class HyperRepresentation(ImageBilevel):
+class HyperRepresentation(BodyAbove):
     """One head for all clients. measured: so many of the clients' samples at most are looked at for the training
     accuracy; None = all."""
 
@@ -46,15 +46,8 @@ class HyperRepresentation(ImageBilevel):
     measured: int | None = None
 
     @property
-    def upper_dimension(self) -> int:
-        return self.model.d - self.model.head
-
-    @property
     def lower_dimension(self) -> int:
         return self.model.head
-
-    def initial_upper(self, seed: int) -> Tensor:
-        return self.initial_network(seed)[: self.upper_dimension]
 
     def initial_lower(self, seed: int) -> Tensor:
         return self.initial_network(seed)[self.upper_dimension :]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from pipeline.text import short_labels
 from pipeline.tracking import figures
 from tests.tracking.synthetic import KINDS, LABELS, ORACLE, Synthetic
 
@@ -68,3 +69,18 @@ def test_clean_clients_stand_out() -> None:
     figure = figures.weights_over_rounds(np.arange(3), np.full((3, 10), 0.1), KINDS, ORACLE)
     colours = {line.get_color() for line in figure.axes[0].get_lines()}
     assert set(figures.CLEAN[:3]) | {figures.BAD["noisy"]} <= colours
+
+
+def test_of_many_labels_those_held_are_drawn_client_after_client():
+    counts = np.zeros((2, 101), dtype=int)
+    counts[0, [50, 7]], counts[1, [3, 100]] = [4, 5], [6, 7]
+    axes = figures.partition_heatmap(counts, ["clean", "clean"]).axes[0]
+    drawn = axes.images[0].get_array()
+    assert drawn.filled(0).tolist() == [[5, 4, 0, 0], [0, 0, 6, 7]]
+    assert axes.get_xlabel() == "labels, client after client"
+
+
+def test_long_lists_of_labels_are_counted():
+    assert short_labels([3, 0, 1, 2, 7, 8]) == "0-3 7 8"
+    assert short_labels(range(50)) == "0-49"
+    assert short_labels(range(0, 22, 2)) == "11 labels"
