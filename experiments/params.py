@@ -46,7 +46,7 @@ class Part(Section):
     grids: dict[str, dict[str, list[Any]]] = param({}, "values tried, by row; every combination is a trial")
     search: Search = section(Search, "how they are tried")
     measures: list[str] = param(
-        [], "columns besides the accuracy: keys of the cells' `outcome` or, at the end, `curve`"
+        [], "columns besides the accuracy: keys of the cells' `outcome` or, over the last fifth, `curve`"
     )
     reach: list[float] = param([], "accuracies % whose first evaluation the tables show, in rounds and floats")
     figures: dict[str, list[str]] = param(

@@ -35,7 +35,8 @@ def write_page(study: Study) -> Path:
         f"Made by `make experiments STUDY={study.name} PROFILE={study.profile}`"
         f" ([what it consists of](../../params.yaml)). Accuracies are on the test set at the end of a run, mean and"
         " standard deviation over the seeds; clients' weights are means over the last 100 rounds, or the last fifth of"
-        " a shorter run. Seconds are the wall's, on a machine that runs other cells beside: they tell orders of"
+        " a shorter run, and what is measured in every round (drift, residuals) over the evaluations"
+        " in the last fifth. Seconds are the wall's, on a machine that runs other cells beside: they tell orders of"
         " magnitude. What stays below a figure's frame is in the tables alone.",
     ]
     for name, part in study.parts.items():
@@ -130,11 +131,17 @@ def _row(own: Sequence[Cell], found: Sequence[Result], part: Part, published: li
 
 
 def _measure(result: Result, name: str) -> float | None:
-    """From the outcome, or a curve's end; nothing of the weights of a method that uses none."""
-    if not any(result["outcome"].get("weights", [1.0])):
+    """From the outcome, or of a curve the mean over the evaluations in the run's last fifth, for a single round says
+    little where few clients take part; nothing of the weights of a method that uses none."""
+    outcome, curve = result["outcome"], result["curve"]
+    if not any(outcome.get("weights", [1.0])):
         return None
-    value = result["outcome"].get(name, result["curve"].get(name, [None])[-1])
-    return None if value is None else float(value)
+    if name in outcome:
+        return float(outcome[name])
+    if name not in curve:
+        return None
+    rounds = curve["round"]
+    return float(np.mean([value for r, value in zip(rounds, curve[name], strict=True) if r > 0.8 * rounds[-1]]))
 
 
 def first_reaching(curve: dict[str, list[float]], target: float, axis: str) -> float:

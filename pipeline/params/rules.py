@@ -160,13 +160,14 @@ def _validation(params: Params) -> None:
 def _local_steps(params: Params) -> None:
     """What learned client weights, control variates and duals cannot be combined with."""
     options, name, federation = getattr(params.algorithms, params.algorithm), params.algorithm, params.federation
-    learns = isinstance(options, WeightedOptions) and options.weights.mode == "learned"
-    if learns and params.problem == "client_weighting" and options.optimizer != "sgd":
+    steps = isinstance(options, WeightedOptions) and (options.weights.mode == "learned" or options.weights.server_steps)
+    if steps and params.problem == "client_weighting" and options.optimizer != "sgd":
         raise not_allowed(
             f"algorithms.{name}.optimizer",
             options.optimizer,
-            "sgd with learned client weights, where the server's step holds a part with a step size of its own",
-            "set it to sgd, or weights.mode: plain",
+            "sgd with learned client weights or server_steps: true, where the server's step holds a part with a step"
+            " size of its own",
+            "set it to sgd, or weights.mode: plain and server_steps: false",
         )
     if name == "scaffold" and federation.aggregation != "uniform":
         raise not_allowed(

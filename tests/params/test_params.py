@@ -163,6 +163,16 @@ def test_settings_that_do_not_go_together_get_an_answer():
             {"algorithm": "fedavg", "problem": "client_weighting", "algorithms.fedavg.optimizer": "adam"},
             ["algorithms.fedavg.optimizer = 'adam'", "learned client weights", "weights.mode: plain"],
         ),
+        (
+            {
+                "algorithm": "fedavg",
+                "problem": "client_weighting",
+                "algorithms.fedavg.optimizer": "adam",
+                "algorithms.fedavg.weights.mode": "oracle",
+                "algorithms.fedavg.weights.server_steps": True,
+            },
+            ["algorithms.fedavg.optimizer = 'adam'", "server_steps: true", "server_steps: false"],
+        ),
         ({"algorithm": "fedpd", "federation.participation": 0.9}, ["federation.participation = 0.9", "1.0", "a_fedpd"]),
         ({"algorithm": "fedavg", "data.name": "toy"}, ["fedavg", "problem: toy", "primal_dual"]),
         (

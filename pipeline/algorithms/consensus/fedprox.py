@@ -24,7 +24,7 @@ def step(state: State, turn: LocalTurn) -> Step:
     """One round."""
     active = turn.cohort()
     trained = local.train(turn, state.variables["w"], active, local.Rule(prox=turn.hyper.rho))
-    return primal.move(state, turn, active, trained)
+    return primal.move(state, turn, active, trained, rho=turn.hyper.rho)
 
 
 FEDPROX = primal.method(primal.start, step)

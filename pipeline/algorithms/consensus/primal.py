@@ -51,17 +51,20 @@ def move(
     up: int = 1,
     server: int = 1,
     client: int = 0,
+    rho: float = measures.RHO,
 ) -> Step:
-    """The server's step. down, up: d-vectors sent to and by each active client; server, client: d-vectors kept."""
+    """The server's step. down, up: d-vectors sent to and by each active client; server, client: d-vectors kept.
+    rho: in the dual residual."""
     theta, d = state.variables["w"], turn.problem.dimension
     directions = {"w": -change(turn, shares(state, turn), theta, trained)}
     cost = turn.cost(active, trained.gradients, down=down, up=up)
-    if weights.learned(turn):
+    if weights.server_steps(turn):
         more, extra = weights.step(state, turn, active, trained)
         directions = more | {"w": directions["w"] + more["w"]}
         cost = cost + extra
-        server += 1  # lambda
-    return Step(directions, cost, measures.report(turn, trained, theta, server=server * d, client=client * d))
+        server += "lambda" in directions
+    report = measures.report(turn, trained, theta, rho=rho, server=server * d, client=client * d)
+    return Step(directions, cost, report)
 
 
 def method(init: Any, step: Any, rows: str = "") -> Algorithm[LocalTurn]:

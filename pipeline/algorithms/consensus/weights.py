@@ -41,8 +41,11 @@ Absent clients: sums take x_i / max(sum of active x, min(floor, n/N)) and an inn
 estimator `normalised` of the client-weighting family. Fixed weights have no floor: plain ones are federated averaging
 at any participation, and a round whose active clients weigh nothing does not move the model.
 
-Per active client, beside local training: down lambda (d), up h_i (d) and lambda^T g_i (one number); one product, whose
-pass yields the inner product too.
+Fixed weights may have the server's part too (`server_steps`), as a reference that has seen as much: the same step
+with lambda = 0, since weights that do not move need no dual.
+
+Per active client, beside local training, with learned weights: down lambda (d), up h_i (d) and lambda^T g_i (one
+number); one product, whose pass yields the inner product too.
 """
 
 from __future__ import annotations
@@ -61,6 +64,11 @@ from pipeline.algorithms.consensus.turn import LocalTurn
 def learned(turn: LocalTurn) -> bool:
     """Whether weights move."""
     return turn.weighting and turn.hyper.weights.mode == "learned"
+
+
+def server_steps(turn: LocalTurn) -> bool:
+    """Whether the server takes steps on its validation set."""
+    return learned(turn) or (turn.weighting and turn.hyper.weights.server_steps)
 
 
 def start(turn: LocalTurn, w: Tensor) -> dict[str, Tensor]:
@@ -89,16 +97,19 @@ def shares(state: State, turn: LocalTurn) -> Tensor:
 
 
 def step(state: State, turn: LocalTurn, active: Tensor, trained: Trained) -> tuple[dict[str, Tensor], Cost]:
-    """Directions of lambda and x, what the direction of w gains, and the cost beside local training."""
-    hyper, problem = turn.hyper.weights, turn.oracle.problem
-    w, lam, c = state.variables["w"], state.variables["lambda"], shares(state, turn)
+    """What the direction of w gains, the directions of lambda and x if they move; and the cost beside training."""
+    hyper, problem, w = turn.hyper.weights, turn.oracle.problem, state.variables["w"]
+    # The server's optimizer multiplies by eta_g, which is the clients' part of the step, not this one's.
+    eta_w = hyper.eta_w / turn.hyper.eta_g
+    g_0 = turn.oracle.validation_gradient(w, problem.draw_validation(turn.stream("validation")))
+    if not learned(turn):
+        return {"w": eta_w * g_0}, Cost(0)
+    lam, c = state.variables["lambda"], shares(state, turn)
     B = turn.oracle.draw(turn.stream("product"), turn.everybody, turn.federation.batch_size)
     sum_h, inner = turn.oracle.weighted_product(w, lam, B, c)
-    g_0 = turn.oracle.validation_gradient(w, problem.draw_validation(turn.stream("validation")))
     per_step = c[turn.here] / (turn.eta * trained.steps)
     directions = {
-        # The server's optimizer multiplies by eta_g, which is the clients' part of the step, not this one's.
-        "w": hyper.eta_w / turn.hyper.eta_g * (g_0 + sum_h),
+        "w": eta_w * (g_0 + sum_h),
         "lambda": hyper.dual_damping * lam - turn.total(per_step @ (w - trained.models)),
         "x": estimators.scatter(inner, turn.everybody, problem.clients),
     }

@@ -70,6 +70,10 @@ class LearnedWeights(Section):
         gt=0,
         le=1,
     )
+    server_steps: bool = param(
+        False,
+        "with fixed weights the server takes its steps on the validation set too, as it always does with learned ones",
+    )
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,19 @@ def test_1_and_22_full_participation_and_one_client_make_all_equal(clients):
         close(trajectory(name, problem, 20, **DUAL, **more), reference)
 
 
+@pytest.mark.parametrize("clients", [C, 1])
+def test_1_and_22_with_sharp_local_steps(clients):
+    problem = Quadratics.generate(clients, noise=0.5)
+    reference = trajectory("fedspeed", problem, 20, **DUAL, **SAM)
+    assert (reference - trajectory("feddyn", problem, 20, **DUAL)).norm(dim=1).max() > 1e-3
+    for name, more in [
+        ("a_fedpd_sam", {"form": "reference"}),
+        ("a_fedpd_sam", {"form": "low_memory"}),
+        ("fedspeed", {"variant": "original", "sam_share": 1.0}),
+    ]:
+        close(trajectory(name, problem, 20, **DUAL, **SAM, **more), reference)
+
+
 # ---------------------------------------------------------------------- 2, 3, 4, 5, 6: the aligned duals' bookkeeping
 
 
@@ -288,7 +301,75 @@ def test_11_full_participation_ends_at_the_optimum(exact, name, form):
     assert exact.gradients(exact.optimum).norm() > 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+def fixed_for_every_set(name, problem, **settings):
+    """The states that no single active client moves, by linear algebra: (matrix, right-hand side, unpack).
+
+    A round is an affine map of the state, z' = M_i z + c_i with client i alone active; its columns are read off
+    rounds from the unit vectors. A fixed state solves (M_i - 1) z = -c_i for every i.
+    """
+    initial = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+    parts = {("variables", key): value for key, value in initial.variables.items()}
+    parts |= {("memory", key): value for key, value in initial.memory.items()}
+    shapes = {key: value.shape for key, value in parts.items()}
+
+    def unpack(z):
+        pieces = z.split([shape.numel() for shape in shapes.values()])
+        return {key: piece.view(shape) for (key, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+    def after(z, i):
+        state = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+        for (kind, key), value in unpack(z).items():
+            getattr(state, kind)[key] = value.clone()
+        state = run(name, problem, 1, lambda t: [i], state=state, **settings)
+        return torch.cat([getattr(state, kind)[key].flatten() for kind, key in shapes])
+
+    size = sum(shape.numel() for shape in shapes.values())
+    eye, rows, right = torch.eye(size, dtype=torch.float64), [], []
+    for i in range(problem.clients):
+        c = after(torch.zeros(size, dtype=torch.float64), i)
+        rows.append(torch.stack([after(eye[k], i) - c for k in range(size)], dim=1) - eye)
+        right.append(-c)
+    return torch.cat(rows), torch.cat(right), unpack
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("a_fedpd", {"form": "low_memory"}), ("a_fedpd", {"form": "reference"}), ("feddyn", {})]
+)
+def test_11_only_the_optimum_is_fixed_whoever_is_active(name, form):
+    """Partial participation, one client at a time: the only state that nobody moves has theta = theta_i = theta_opt and
+    lambda_i = -grad f_i(theta_opt). What rounds conserve is held to its value at the start: the mean of all duals is
+    their mean, deviations sum to 0."""
+    problem = Quadratics.generate(4, 3)
+    M, c, unpack = fixed_for_every_set(name, problem, **DUAL, **form)
+    place, held = unpack(torch.arange(M.shape[1])), torch.zeros(3, M.shape[1], dtype=torch.float64)
+    if low_memory := ("memory", "deviations") in place:
+        for row in place["memory", "deviations"]:
+            held[range(3), row] = 1.0
+    else:
+        held[range(3), place["memory", "dual_mean"]] = 1.0
+        for row in place["memory", "duals"]:
+            held[range(3), row] = -1 / 4
+    M, c = torch.cat([M, held]), torch.cat([c, c.new_zeros(3)])
+    assert torch.linalg.matrix_rank(M) == M.shape[1]  # no other state
+    found = unpack(torch.linalg.lstsq(M, c[:, None]).solution[:, 0])
+    gradients = problem.gradients(problem.optimum)
+    close(found["variables", "w"], problem.optimum)
+    if low_memory:
+        close(found["memory", "deviations"], -gradients / RHO)
+    else:
+        close(found["memory", "duals"], -gradients)
+    assert gradients.norm() > 1
+
+
+def test_12_no_state_of_fedadmm_or_fedavg_is_fixed_whoever_is_active():
+    problem = Quadratics.generate(4, 3)
+    for name, settings in (("fedadmm", DUAL), ("fedavg", SETTING)):
+        M, c, _ = fixed_for_every_set(name, problem, **settings)
+        closest = torch.linalg.lstsq(M, c[:, None]).solution[:, 0]
+        assert (M @ closest - c).norm() > 0.01
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_14_convergence_under_partial_participation(seed):
     """C = 8, m = 4, d = 3, K = 10, eta = 0.05, rho = 1, 250 rounds: A-FedPD and FedDyn arrive, the others do not."""
     problem = Quadratics.generate(8, 3, seed)
@@ -301,6 +382,7 @@ def test_14_convergence_under_partial_participation(seed):
         return [float((model - problem.optimum).norm()) for model in models]
 
     assert max(distance("a_fedpd", rho=1.0)) < 1e-6
+    assert max(distance("a_fedpd", rho=1.0, form="reference")) < 1e-6
     assert distance("feddyn", rho=1.0)[0] < 1e-6
     assert distance("scaffold")[0] < 1e-6
     assert distance("fedavg")[0] > 0.05
@@ -380,10 +462,11 @@ def test_18_small_rho_is_not_fedavg(noisy, name, form):
         expected.append(now)
     error = [
         float((trajectory(name, noisy, 10, sets, **{**DUAL, "rho": rho}, **form) - torch.stack(expected)).abs().max())
-        for rho in (1e-2, 1e-5)
+        for rho in (1e-2, 1e-5, 1e-8)
     ]
     assert 1e-4 < error[0] < 0.2
     assert error[1] == pytest.approx(error[0] * 1e-3, rel=0.1)
+    assert error[2] == pytest.approx(error[0] * 1e-6, rel=0.1)
     fedavg = trajectory("fedavg", noisy, 10, sets, **SETTING)
     assert (fedavg - torch.stack(expected)).norm(dim=1).max() > 0.1
 
@@ -400,6 +483,9 @@ def test_18_duals_frozen_at_0_with_the_plain_mean_are_fedprox(noisy):
         now = now - ALGORITHMS["feddyn"].step(fresh, at).directions["w_bar"]
         expected.append(now)
     close(trajectory("fedprox", noisy, 10, sets, **DUAL), torch.stack(expected))
+    close(
+        trajectory("fedprox", noisy, 10, sets, **{**DUAL, "rho": 0.0}), trajectory("fedavg", noisy, 10, sets, **SETTING)
+    )
     assert (trajectory("fedavg", noisy, 10, sets, **SETTING) - torch.stack(expected)).norm() > 1e-3
 
 
@@ -418,11 +504,30 @@ def test_19_large_rho_shrinks_steps(exact):
 # ----------------------------------------------------------------------------------------------------- 23: equivariance
 
 
-@pytest.mark.parametrize("name", ["a_fedpd", "feddyn", "fedadmm", "scaffold", "fedavg", "fedcm", "fedprox"])
-def test_23_translation_and_relabelling(noisy, name):
-    """f_i(x - s) from start + s: theta shifts by s, duals stay. Other names for the clients: the same theta."""
-    settings = DUAL if hasattr(options(name), "rho") else SETTING
-    sets, s = bernoulli(C), torch.linspace(-3, 2, 5, dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("a_fedpd", {}),
+        ("a_fedpd", {"form": "reference"}),
+        ("a_fedpd_sam", SAM),
+        ("a_fedpd_sam", {"form": "reference", **SAM}),
+        ("fedpd", {}),
+        ("feddyn", {}),
+        ("fedspeed", SAM),
+        ("fedspeed", {"variant": "original", **SAM}),
+        ("fedadmm", {}),
+        ("scaffold", {}),
+        ("fedavg", {}),
+        ("fedsam", SAM),
+        ("fedcm", {}),
+        ("fedprox", {}),
+    ],
+)
+def test_23_translation_and_relabelling(noisy, name, more):
+    """f_i(x - s) from start + s: theta shifts by s, duals stay. Other names for the clients: the same theta, and the
+    duals under the other names."""
+    settings = (DUAL if hasattr(options(name), "rho") else SETTING) | more
+    sets, s = bernoulli(C) if name != "fedpd" else lambda t: range(C), torch.linspace(-3, 2, 5, dtype=torch.float64)
     base = run(name, noisy, 12, sets, **settings)
     shifted = dataclasses.replace(noisy, b=noisy.b + noisy.A @ s, start=noisy.start + s)
     moved = run(name, shifted, 12, sets, **settings)
@@ -433,3 +538,5 @@ def test_23_translation_and_relabelling(noisy, name):
     renamed = dataclasses.replace(noisy, A=noisy.A[order], b=noisy.b[order], ids=torch.tensor(order))
     again = run(name, renamed, 12, lambda t: [order.index(i) for i in sets(t)], **settings)
     close(theta(again), theta(base))
+    for kept, value in base.memory.items():
+        close(again.memory[kept], value[order] if len(value) == C else value)

@@ -85,6 +85,27 @@ def test_fused_loop_and_hand_agree(problem):
             close(other.variables[name], value, 1e-11)
 
 
+@pytest.mark.parametrize("mode", ["plain", "oracle"])
+def test_references_may_take_the_server_s_steps_too(problem, mode):
+    """w <- w + eta_g mean_i (theta_i - w) - eta_w (w - target), at no cost beside averaging's."""
+    own = LearnedWeights(mode, server_steps=True, eta_w=0.2)
+    alone = LearnedWeights(mode)
+    steps = {}
+    for weights in (own, alone):
+        turn = turn_for(
+            problem, options("fedavg", eta=0.2, local_steps=4, eta_g=0.5, weights=weights), oracle=FusedLocal
+        )
+        state = ALGORITHMS["fedavg"].init(turn)
+        state.variables["w"] = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+        steps[weights.server_steps] = ALGORITHMS["fedavg"].step(state, turn)
+    difference = 0.5 * (steps[True].directions["w"] - steps[False].directions["w"])
+    close(difference, 0.2 * (torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64) - problem.target))
+    assert set(steps[True].directions) == {"w"}
+    assert steps[True].cost == steps[False].cost
+    reports = [step.report({"w": state.variables["w"]})["server_state_bytes"] for step in steps.values()]
+    assert reports[0] == reports[1]
+
+
 def test_the_references_have_fixed_weights(problem):
     for mode in ("plain", "oracle"):
         hyper = options("fedavg", weights=LearnedWeights(mode=mode))
