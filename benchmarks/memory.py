@@ -8,6 +8,7 @@ held before training, libraries and data included there; on a GPU the most that 
 | clients | N, at 10 active ones | primal_dual, `estimator: normalised` |
 | remembered | the same | primal_dual, `estimator: memory`: the server keeps 2 N d numbers |
 | active | n of 100 | as the first |
+| duals | N, at 10 active ones, ResNet-18 | a_fedpd: the server keeps N d numbers (d = 11.2 million) |
 """
 
 from __future__ import annotations
@@ -45,7 +46,14 @@ def curves() -> dict[str, dict[int, dict[str, Any]]]:
         "clients": {n: settings(clients=n) for n in (10, 100, 1_000, 10_000)},
         "remembered": {n: settings(clients=n) | remembers for n in (10, 100, 1_000)},
         "active": {n: settings(active=n) for n in (5, 10, 20, 40, 80)},
+        "duals": {n: with_duals(n) for n in (10, 100)},
     }
+
+
+def with_duals(clients: int) -> dict[str, Any]:
+    """A-FedPD on ResNet-18 among so many clients."""
+    size = {"algorithm": "a_fedpd", "problem": "consensus", "algorithms.a_fedpd.local_steps": 1, "train.rounds": 4}
+    return settings(clients=clients) | size | {"model.name": "resnet18", "model.options": {}}
 
 
 def here(chosen: dict[str, Any]) -> float:
