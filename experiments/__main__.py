@@ -13,8 +13,9 @@ from __future__ import annotations
 import argparse
 
 from experiments import command
-from experiments.cells import read, run_all, selected, workers
+from experiments.cells import Cell, read, require_one, run_all, selected, workers
 from experiments.study import PROFILES, Study, load_study, studies
+from pipeline.errors import not_allowed
 
 
 def main() -> None:
@@ -32,9 +33,12 @@ def perform(arguments: argparse.Namespace) -> None:
     if arguments.what == "plan":
         announce(study)
     elif arguments.what == "run":
-        for part in study.parts:
-            if arguments.part in (None, part):
-                run(study, part, arguments.only, workers(arguments.workers))
+        if arguments.part not in (None, *study.parts):
+            raise not_allowed("--part", arguments.part, f"one of {', '.join(study.parts)}", "name one of them")
+        parts = [part for part in study.parts if arguments.part in (None, part)]
+        require_one((cell for part in parts for cell in cells_of(study, part)), arguments.only)
+        for part in parts:
+            run(study, part, arguments.only, workers(arguments.workers))
     else:
         page(study)
 
@@ -55,16 +59,20 @@ def page(study: Study) -> None:
     from experiments.tracking import publish
 
     print(write_page(study))
-    slots = [slot for part in study.parts for slot in study.table(part)]
-    slots += [slot for part in study.parts for slot, _ in study.trials(part)]
-    publish([slot.cell for slot in slots], study.cells, study.page, f"{study.name} {study.profile}", ROOT)
+    cells = [cell for part in study.parts for cell in cells_of(study, part)]
+    publish(cells, study.cells, study.page, f"{study.name} {study.profile}", ROOT)
+
+
+def cells_of(study: Study, part: str) -> list[Cell]:
+    """The trials and the table."""
+    return [*(slot.cell for slot, _ in study.trials(part)), *(slot.cell for slot in study.table(part))]
 
 
 def announce(study: Study) -> None:
     """How many cells wait, and about how long they take on this machine."""
     total = 0.0
     for name, part in study.parts.items():
-        cells = [*(slot.cell for slot, _ in study.trials(name)), *(slot.cell for slot in study.table(name))]
+        cells = cells_of(study, name)
         done = [found["machine"]["seconds"] / 60 for cell in cells if (found := read(cell, study.cells))]
         each = sum(done) / len(done) if done else part.minutes
         total += each * (len(cells) - len(done))

@@ -27,7 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, not_allowed
 from pipeline.params.spec import Section
 
 ROOT = Path(__file__).parents[1]
@@ -324,6 +324,13 @@ def _processor() -> str:
 def selected(cells: Iterable[Cell], pattern: str) -> list[Cell]:
     """The cells whose name contains the pattern."""
     return [cell for cell in cells if pattern in cell.name]
+
+
+def require_one(cells: Iterable[Cell], pattern: str) -> None:
+    """UserError if the pattern is in no cell's name."""
+    names = [cell.name for cell in cells]
+    if names and not any(pattern in name for name in names):
+        raise not_allowed("--only", pattern, f"part of a cell's name, such as {names[0]}", "name one of them")
 
 
 def workers(asked: int | None) -> int:

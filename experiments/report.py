@@ -157,7 +157,8 @@ def markdown(rows: Sequence[Row]) -> str:
     columns = [name for name in rows[0] if name not in hidden and any(row[name] is not None for row in rows)]
     if "accuracy %" not in columns:
         columns.append("accuracy %")
-    lines = ["| " + " | ".join(name.replace("_", " ") for name in columns) + " |", "|" + "--|" * len(columns)]
+    titles = [name.replace("_", " ") + " %" * name.endswith("accuracy") for name in columns]
+    lines = ["| " + " | ".join(titles) + " |", "|" + "--|" * len(columns)]
     lines += ["| " + " | ".join(_shown(row, name) for name in columns) + " |" for row in rows]
     return "\n".join(lines)
 
@@ -174,6 +175,8 @@ def _shown(row: Row, name: str) -> str:
         return ""
     if isinstance(value, str):
         return value
+    if name.endswith("accuracy"):
+        return f"{100 * value:.2f}"
     if name == "difference":
         return f"{value:+.2f}"
     if name == "published %":

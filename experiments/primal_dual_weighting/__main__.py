@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from experiments import command
-from experiments.cells import ROOT, Cell, read, run_all, selected, workers
+from experiments.cells import ROOT, Cell, read, require_one, run_all, selected, workers
 from experiments.primal_dual_weighting.grid import HERE, TABLES, Plan, search_cells, table_cells
 from experiments.primal_dual_weighting.toy import Label, run_toy, toy_cells
 from experiments.primal_dual_weighting.winners import choose
@@ -53,8 +53,10 @@ def perform(arguments: argparse.Namespace) -> None:
         return
     if arguments.what in TABLES:
         require_search(plan)
-    cells = selected(cells_of(plan, arguments.what), arguments.only)
-    run_all(cells, CELLS, workers(arguments.workers), DATA, run_toy if arguments.what == "toy" else None)
+    cells = cells_of(plan, arguments.what)
+    require_one(cells, arguments.only)
+    runner = run_toy if arguments.what == "toy" else None
+    run_all(selected(cells, arguments.only), CELLS, workers(arguments.workers), DATA, runner)
 
 
 def cells_of(plan: Plan, what: str) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import shutil
@@ -193,6 +194,33 @@ def test_tables_tell_what_was_run_and_what_was_not(small):
     assert "diverged" in text
     (alone,) = report.summarise(slots, "many", PART, small.cells)
     assert "not run" in report.markdown([alone])
+
+
+def test_measures_are_means_over_the_last_fifth_and_accuracies_per_cent(small):
+    """Rounds 0, 10, ..., 100: the last fifth is 90 and 100, whose drifts are 3 and 5."""
+    curve = {"round": [*range(0, 101, 10)], "drift": [9.0] * 9 + [3.0, 5.0]}
+    result = {"outcome": {"average_accuracy": 0.123, "weights": [1.0]}, "curve": curve}
+    assert report._measure(result, "drift") == 4.0
+    assert report._measure(result, "average_accuracy") == 0.123
+    assert report._measure(result, "unknown") is None
+    assert report._measure({"outcome": {"weights": [0.0, 0.0]}, "curve": curve}, "drift") is None
+    slots = list(small.table("p"))
+    finish(small, slots[0], average_accuracy=0.123)
+    part = dataclasses.replace(PART, measures=["average_accuracy"])
+    text = report.markdown(report.summarise(slots, slots[0].panel, part, small.cells))
+    assert "| average accuracy % |" in text
+    assert "| 12.30 |" in text
+
+
+def test_names_that_are_no_part_or_cell_are_refused(small, monkeypatch):
+    monkeypatch.setattr(commands, "load_study", lambda name, profile: small)
+    asked = {"study": "small", "profile": "quick", "what": "run", "workers": 1}
+    for wrong, words in (
+        ({"part": "q", "only": ""}, "one of p"),
+        ({"part": None, "only": "nobody"}, "p-search/one_p1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            commands.perform(argparse.Namespace(**asked, **wrong))
 
 
 def test_the_page_of_runs_that_were_made(small, tmp_path):
