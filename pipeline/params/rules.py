@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.methods import DualOptions, ServerOptions, WeightedOptions
+from pipeline.params.methods import DualOptions, LocalOptions, PrimalOptions, ServerOptions, WeightedOptions
 from pipeline.params.pairs import (
     DEALS_VALIDATION,
     FAMILIES,
@@ -169,6 +169,16 @@ def _local_steps(params: Params) -> None:
             " size of its own",
             "set it to sgd, or weights.mode: plain and server_steps: false",
         )
+    weighted = meant(params.problem, name, params.data.name) == "client_weighting"
+    if isinstance(options, WeightedOptions) and not weighted and options.weights.references:
+        raise not_allowed(
+            "problem",
+            params.problem,
+            f"client_weighting with algorithms.{name}.weights.mode or server_steps set, which nothing else uses",
+            "set it to client_weighting, or mode to learned and server_steps to false",
+        )
+    if isinstance(options, LocalOptions):
+        _stable(params, name, options)
     if name == "scaffold" and federation.aggregation != "uniform":
         raise not_allowed(
             "federation.aggregation",
@@ -198,6 +208,26 @@ def _local_steps(params: Params) -> None:
             federation.participation,
             "1.0 for fedpd, whose rule is defined for full participation only",
             "set it to 1.0, or choose a_fedpd, feddyn or fedadmm",
+        )
+
+
+def _stable(params: Params, name: str, options: LocalOptions) -> None:
+    """Steps that lead away whatever the losses are."""
+    pull = getattr(options, "rho", 0.0) + options.weight_decay
+    if options.eta * pull >= 2.0:
+        key = "rho" if hasattr(options, "rho") else "weight_decay"
+        raise not_allowed(
+            f"algorithms.{name}.{key}",
+            getattr(options, key),
+            f"less than 2 / eta = {2.0 / options.eta:g}, weight decay included: larger pulls make local steps diverge",
+            f"lower it, or algorithms.{name}.eta",
+        )
+    if isinstance(options, PrimalOptions) and options.optimizer in ("adam", "adagrad") and options.eta_g > 0.3:
+        raise not_allowed(
+            f"algorithms.{name}.eta_g",
+            options.eta_g,
+            f"at most 0.3 with {options.optimizer}, under which every parameter moves by about that much in a round",
+            "set it to 0.01, or the optimizer to sgd",
         )
 
 

@@ -173,6 +173,26 @@ def test_settings_that_do_not_go_together_get_an_answer():
             },
             ["algorithms.fedavg.optimizer = 'adam'", "server_steps: true", "server_steps: false"],
         ),
+        (
+            {"algorithm": "fedavg", "algorithms.fedavg.weights.mode": "oracle"},
+            ["problem = 'auto'", "client_weighting", "weights.mode"],
+        ),
+        (
+            {"algorithm": "fedsam", "problem": "consensus", "algorithms.fedsam.weights.server_steps": True},
+            ["problem = 'consensus'", "client_weighting", "server_steps"],
+        ),
+        (
+            {"algorithm": "fedadmm", "algorithms.fedadmm.eta": 0.1, "algorithms.fedadmm.rho": 20.0},
+            ["algorithms.fedadmm.rho = 20.0", "less than 2 / eta = 20", "algorithms.fedadmm.eta"],
+        ),
+        (
+            {"algorithm": "fedavg", "algorithms.fedavg.weight_decay": 25.0},
+            ["algorithms.fedavg.weight_decay = 25.0", "less than 2 / eta = 20"],
+        ),
+        (
+            {"algorithm": "scaffold", "algorithms.scaffold.optimizer": "adam"},
+            ["algorithms.scaffold.eta_g = 1.0", "at most 0.3 with adam", "0.01"],
+        ),
         ({"algorithm": "fedpd", "federation.participation": 0.9}, ["federation.participation = 0.9", "1.0", "a_fedpd"]),
         ({"algorithm": "fedavg", "data.name": "toy"}, ["fedavg", "problem: toy", "primal_dual"]),
         (
@@ -204,9 +224,16 @@ def test_what_goes_together_is_accepted():
             "algorithm": "fedavg",
             "problem": "client_weighting",
             "algorithms.fedavg.optimizer": "adam",
+            "algorithms.fedavg.eta_g": 0.01,
             "algorithms.fedavg.weights.mode": "oracle",
         },
-        {"algorithm": "fedavg", "federation.aggregation": "samples", "algorithms.fedavg.optimizer": "adagrad"},
+        {
+            "algorithm": "fedavg",
+            "federation.aggregation": "samples",
+            "algorithms.fedavg.optimizer": "adagrad",
+            "algorithms.fedavg.eta_g": 0.3,
+        },
+        {"algorithm": "fedadmm", "algorithms.fedadmm.eta": 0.1, "algorithms.fedadmm.rho": 19.9},
         {"algorithm": "fedpd"},
         {"algorithm": "a_fedpd_sam", "federation.participation": 0.1, "problem": "consensus"},
     ):

@@ -11,11 +11,12 @@
 Dual drift. The paper describes it (a client that was away comes back with a dual that fits a theta of long ago) and
 gives no number for it. A point that a primal-dual method does not leave has theta_i = theta, mean lambda = 0 and
 lambda_i = -grad f_i(theta) for every client (specification, property 11). The first condition is the primal residual;
-`dual_mean` and `dual_drift` are how far the other two are from holding, for the duals that clients come back with:
-grad f_i(theta) + lambda_i is the gradient of the client's subproblem at the model it is given. Minibatch noise is in
-it, to the same amount for every method of equal batch size. SAM's duals belong to gradients at perturbed points, so
-theirs do not fall to 0 and compare with one another only. Of a method without duals it is the length of a gradient;
-SCAFFOLD has c - c_i in lambda_i's place.
+`dual_mean` and `dual_drift` are how far the other two are from holding, for the duals that clients come back with: grad
+f_i(theta) + lambda_i is the gradient of the client's subproblem at the model it is given. It says that dual and model
+do not fit, not which of them is to blame: a server that hands out a model far from the clients' (FedADMM's shift by the
+active duals alone) makes it large with fresh duals too. Minibatch noise is in it, to the same amount for every method
+of equal batch size. SAM's duals belong to gradients at perturbed points, so theirs do not fall to 0 and compare with
+one another only. Of a method without duals it is the length of a gradient; SCAFFOLD has c - c_i in lambda_i's place.
 """
 
 from __future__ import annotations

@@ -18,19 +18,21 @@ where the clients' changes cancel, and that is its lower level,
 | g_i, h_i = Hess f_i lambda | at w, on a minibatch of their own; only lambda^T g_i and sum_i x_i h_i are formed | |
 | eta_w, eta_lambda, eta_x, rho | `hyper.weights.eta_w`, ..., `hyper.weights.dual_damping` | scalars |
 
-The augmentation's descent is the averaging itself, w + sum_i x_i (theta_i - w) = w - eta K G. The derivative of G
-along lambda is taken at the round's start, where it is sum_i x_i h_i to first order in eta K; and so is its derivative
-with respect to x_i, lambda^T g_i. A round is
+The augmentation's descent is the averaging itself, w + eta_g sum_i x_i (theta_i - w) = w - eta_g eta K G. The
+derivative of G along lambda is taken at the round's start, where it is sum_i x_i h_i to first order in eta K; and so is
+its derivative with respect to x_i, lambda^T g_i. A round is
 
-    w      <- w + sum_i x_i (theta_i - w) - eta_w ( grad f_0(w) + sum_i x_i h_i )
+    w      <- w + eta_g sum_i x_i (theta_i - w) - eta_w ( grad f_0(w) + sum_i x_i h_i )
     lambda <- Proj( lambda + eta_lambda ( sum_i x_i G_i - rho lambda ) )
     x      <- Proj_X( x - eta_x lambda^T g_i )
 
 At rest G = rho lambda, and with H = sum_j x_j Hess f_j
 
-    lambda = -(H + (eta K / eta_w) rho I)^(-1) grad f_0(w) ,     at averaging's own w:
+    lambda = -(H + Gamma rho I)^(-1) grad f_0(w) ,     Gamma = eta_g eta K / eta_w :
 
-the lead method's dual with Gamma = eta K / eta_w; for K = 1 every direction is the lead method's, on equal minibatches.
+the lead method's dual, at a w where averaging alone would still move by eta_g eta K rho lambda. With K = 1, equal
+minibatches and neither weight decay nor clipping, every direction is the lead method's (but FedCM's and FedSAM's, whose
+G_i are of other gradients). Weight decay is in G_i and not in g_i and h_i.
 
 Two other choices were tried on digits (mlp, 7 noise clients of 10, 20 local steps, 60 rounds, one seed; plain mean
 38 %, oracle weights 91 %, this rule 93 %). sum_i x_i g_i in lambda's step is not 0 where averaging rests, so lambda is

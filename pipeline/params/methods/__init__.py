@@ -41,6 +41,7 @@ from pipeline.params.methods.consensus import (
     FedSpeed,
     LearnedWeights,
     LocalOptions,
+    PrimalOptions,
     Scaffold,
     WeightedOptions,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "LocalOptions",
     "OracleWeights",
     "PrimalDual",
+    "PrimalOptions",
     "Rfho",
     "Scaffold",
     "ServerOptions",

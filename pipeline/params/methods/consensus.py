@@ -75,6 +75,11 @@ class LearnedWeights(Section):
         "with fixed weights the server takes its steps on the validation set too, as it always does with learned ones",
     )
 
+    @property
+    def references(self) -> bool:
+        """Whether somebody asked for weights that are not learned."""
+        return self.mode != "learned" or self.server_steps
+
 
 @dataclass(frozen=True)
 class PrimalOptions(LocalOptions):

@@ -74,6 +74,19 @@ def test_the_simulator_clips_dual_and_anchor_too(exact):
     close(found, x)
 
 
+def test_the_simulator_clips_fedcm_s_whole_direction(exact):
+    """alpha g + (1 - alpha) m, clipped as one."""
+    hyper = options("fedcm", eta=0.05, local_steps=2, clip_norm=1.0, clip_mode="simulator")
+    turn, m = turn_for(exact, hyper), torch.linspace(-3, 3, 5, dtype=torch.float64)
+    found = local.train(turn, exact.start, turn.cohort(), local.Rule(lin=0.4 * m, fresh=0.6)).models
+    x = exact.start.expand(C, -1)
+    for _ in range(2):
+        v = 0.6 * exact.gradients(x) + 0.4 * m
+        x = x - 0.05 * v / v.norm(dim=1, keepdim=True).clamp_min(1.0)
+    close(found, x)
+    assert v.norm(dim=1).max() > 1.0
+
+
 def test_weight_decay_is_l2_of_every_client(exact):
     """Without clipping: the run on f_i + wd/2 ||x||^2."""
     heavy = dataclasses.replace(exact, A=exact.A + 0.3 * torch.eye(5, dtype=torch.float64))
@@ -154,6 +167,17 @@ def test_unequal_steps_divide_each_client_by_its_own(name):
     else:
         close(state.memory["controls"], means)
         close(state.memory["control"], means.mean(0))
+
+
+def test_clients_that_are_done_early_keep_their_own_dual():
+    """Linear losses, batch 1, no proximal term: theta_i - theta = -eta (sum_j offset_ij + K_i lin_i)."""
+    problem, federation = epochs([2, 4, 1, 3], 1)
+    lin = torch.linspace(-1, 2, 12, dtype=torch.float64).view(4, 3)
+    turn = turn_for(problem, options("feddyn", eta=0.1, local_epochs=1), **federation)
+    cohort = turn.cohort()
+    found = local.train(turn, problem.initial(0), cohort, local.Rule(lin=lin[cohort])).models
+    expected = -0.1 * (problem.offsets.sum(1) + problem.counts[:, None] * lin)
+    close(found, expected[cohort])
 
 
 def test_averaging_by_samples():

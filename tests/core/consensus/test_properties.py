@@ -189,12 +189,13 @@ def test_6_the_low_memory_form_is_the_reference(noisy, name):
     run(name, noisy, 40, sets, each=conserved, form="low_memory", **DUAL, **more)
 
 
-def test_7_feddyn_s_server_holds_the_mean_dual(noisy):
+@pytest.mark.parametrize(("name", "more"), [("feddyn", {}), ("fedspeed", SAM)])
+def test_7_feddyn_s_server_holds_the_mean_dual(noisy, name, more):
     def check(state):
         close(state.memory["dual_mean"], state.memory["duals"].mean(0))
         assert state.memory["dual_mean"].norm() > 1e-4
 
-    run("feddyn", noisy, 20, bernoulli(C), each=check, **DUAL)
+    run(name, noisy, 20, bernoulli(C), each=check, **DUAL, **more)
 
 
 # ------------------------------------------------------------------------------------------------- 8: the first round
@@ -289,6 +290,22 @@ def test_12_fedadmm_and_fedavg_leave_the_optimum(exact):
     assert (theta(state) - exact.optimum).norm() > 0.01
     state = run("fedadmm", exact, 30, state=at_optimum("fedadmm", exact), **DUAL)  # everybody: it stays
     close(theta(state), exact.optimum)
+
+
+@pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("fedpd", {}), ("feddyn", {}), ("fedadmm", {})])
+def test_11_exact_solves_end_there_too(exact, name, form, monkeypatch):
+    """400 rounds, rho = 2, the subproblems solved by linear algebra."""
+
+    def solved(turn, start, clients, rule):
+        lam = torch.zeros(C, 5, dtype=torch.float64)
+        lam[clients] = rule.lin
+        ones = torch.ones(len(clients), dtype=torch.float64)
+        return Trained(exact.argmin(start, lam, rule.prox)[clients], ones, len(clients), ones)
+
+    monkeypatch.setattr(local, "train", solved)
+    state = run(name, exact, 400, **{**DUAL, "rho": 2.0}, **form)
+    close(theta(state), exact.optimum)
+    close(duals(state, 2.0), -exact.gradients(exact.optimum))
 
 
 @pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("fedpd", {}), ("feddyn", {}), ("fedadmm", {})])
@@ -395,7 +412,8 @@ def test_14_convergence_under_partial_participation(seed):
 def test_13_homogeneous_clients_make_participation_irrelevant(exact):
     """Virtual and real dual updates coincide: A-FedPD's path is that of full participation; FedDyn's, FedADMM's not."""
     same = dataclasses.replace(exact, A=exact.A[:1].expand(C, -1, -1), b=exact.b[:1].expand(C, -1))
-    for name, form in ALIGNED:
+    sharp = [("a_fedpd_sam", {**form, **SAM}) for _, form in ALIGNED]
+    for name, form in [*ALIGNED, *sharp]:
         close(trajectory(name, same, 20, bernoulli(C), **DUAL, **form), trajectory(name, same, 20, **DUAL, **form))
     for name in ("feddyn", "fedadmm"):
         difference = trajectory(name, same, 20, subsets(3, C), **DUAL) - trajectory(name, same, 20, **DUAL)
@@ -447,6 +465,21 @@ def test_17_linear_losses_in_closed_form():
         state = run("feddyn", linear, 1, sets, state=state, first=t, **DUAL)
         lam, now = q * lam - (1 - q) * c[[0, 3, 4]], theta(state)
         close(state.memory["duals"][[0, 3, 4]], lam)
+
+
+@pytest.mark.parametrize("K", [1, 50, 2000])
+def test_17_steps_are_bounded_however_many(K):
+    """(c_i + lambda_i)/rho (1 - (1 - eta rho)^K): never longer than ||c_i + lambda_i|| / rho, and that in the end."""
+    c = Quadratics.generate().b
+    linear, lam = Quadratics(torch.zeros(C, 5, 5, dtype=torch.float64), -c), 0.5 * c.flip(0)
+    turn = turn_for(linear, options("feddyn", **{**DUAL, "local_steps": K}))
+    moved = local.train(turn, linear.initial(0), turn.cohort(), local.Rule(lin=lam, prox=RHO)).models - linear.initial(
+        0
+    )
+    close(moved, -(c + lam) / RHO * (1 - (1 - 0.05 * RHO) ** K))
+    reached = moved.norm(dim=1) / ((c + lam).norm(dim=1) / RHO)
+    assert (reached <= 1 + 1e-12).all()
+    assert K < 2000 or (reached > 1 - 1e-12).all()
 
 
 @pytest.mark.parametrize(("name", "form"), ALIGNED)

@@ -78,6 +78,22 @@ def test_where_it_rests(problem, K):
     assert problem.validation_loss(w, ()) < 0.5 * problem.validation_loss(theta(equal), ())
 
 
+@pytest.mark.parametrize("eta_g", [1.0, 0.5])
+def test_where_it_rests_with_damping(problem, eta_g):
+    """G = rho lambda and lambda = -(H + Gamma rho)^(-1) grad f_0(w), Gamma = eta_g eta K / eta_w; the weights held."""
+    weights = LearnedWeights("learned", 0.2, 0.3, 1e-12, dual_radius=1e9, dual_damping=0.4)
+    more = {"eta": 0.1, "local_steps": 4, "eta_g": eta_g, "weights": weights}
+    state = run("fedavg", problem, 800, oracle=ByHand, **more)
+    w, lam, x = (state.variables[name] for name in ("w", "lambda", "x"))
+    optima = torch.linalg.solve(problem.A, problem.b)
+    q = torch.linalg.matrix_power(torch.eye(3, dtype=torch.float64) - 0.1 * problem.A, 4)
+    models = optima + torch.einsum("ikl,il->ik", q, w - optima)
+    close(x @ (w - models) / (0.1 * 4), 0.4 * lam)
+    H = torch.einsum("i,ikl->kl", x, problem.A) + eta_g * 0.1 * 4 / 0.2 * 0.4 * torch.eye(3, dtype=torch.float64)
+    close(lam, torch.linalg.solve(H, problem.target - w))
+    assert lam.norm() > 0.05
+
+
 def test_fused_loop_and_hand_agree(problem):
     a, b, c = (run("fedavg", problem, 6, oracle=o, **settings(4)) for o in (FusedLocal, LoopLocal, ByHand))
     for other in (b, c):
@@ -171,6 +187,33 @@ def test_fixed_weights_that_are_all_absent_move_nothing(problem):
     close(theta(run("fedavg", known, 1, lambda t: [2, 3], weights=oracle)), known.start)
     alone = Quadratics(problem.A[:1], problem.b[:1], start=known.start)
     close(theta(run("fedavg", known, 1, lambda t: [0, 2], weights=oracle)), theta(run("fedavg", alone, 1)))
+
+
+def test_fixed_weights_have_no_floor(problem):
+    """The active clients' weights sum to .1, and make a whole step all the same."""
+
+    @dataclass(frozen=True)
+    class Known(WeightedQuadratics):
+        @property
+        def oracle_weights(self):
+            return torch.tensor([0.1, 0.9, 0.0, 0.0], dtype=torch.float64)
+
+    known = Known(problem.A, problem.b, start=torch.ones(3, dtype=torch.float64), target=problem.target)
+    alone = Quadratics(problem.A[:1], problem.b[:1], start=known.start)
+    weights = LearnedWeights(mode="oracle", active_weight_floor=0.3)
+    close(theta(run("fedavg", known, 1, lambda t: [0, 2], weights=weights)), theta(run("fedavg", alone, 1)))
+
+
+def test_plain_weights_may_be_by_samples():
+    """One epoch of batch 1 on linear losses: client i moves by -eta times its samples' sum, and counts n_i-fold."""
+    g = torch.Generator().manual_seed(4)
+    counts = torch.tensor([1, 2, 3])
+    offsets = torch.randn(3, 3, 2, generator=g, dtype=torch.float64) * (torch.arange(3) < counts[:, None])[..., None]
+    zero = torch.zeros(3, 2, 2, dtype=torch.float64)
+    linear = WeightedQuadratics(zero, zero[:, 0], counts=counts, offsets=offsets, target=zero[0, 0])
+    more = {"eta": 0.2, "local_epochs": 1, "weights": LearnedWeights(mode="plain")}
+    state = run("fedavg", linear, 1, federation={"aggregation": "samples"}, **more)
+    close(theta(state), -0.2 * (counts[:, None] * offsets.sum(1)).sum(0) / 6)
 
 
 def test_momentum_is_the_weighted_mean_of_the_pseudo_gradients(problem):
