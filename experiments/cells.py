@@ -139,7 +139,8 @@ def run_all(
     threads each, since a round's tensors are too small to share.
     """
     missing = [cell for cell in cells if not cell.path(folder).is_file() and not take_over(cell, folder)]
-    print(f"{len(cells) - len(missing)} of {len(cells)} cells are done, {len(missing)} to run", flush=True)
+    if cells:
+        print(f"{len(cells) - len(missing)} of {len(cells)} cells are done, {len(missing)} to run", flush=True)
     if not missing:
         return
     for name in {str(cell.settings.get("data.name", "digits")) for cell in missing} - {"toy"}:
