@@ -15,7 +15,7 @@ import argparse
 from experiments import command
 from experiments.cells import Cell, read, require_one, run_all, selected, workers
 from experiments.study import PROFILES, Study, load_study, studies
-from pipeline.errors import not_allowed
+from pipeline.errors import UserError, not_allowed
 
 
 def main() -> None:
@@ -30,6 +30,10 @@ def main() -> None:
 def perform(arguments: argparse.Namespace) -> None:
     """One command."""
     study = load_study(arguments.study, arguments.profile)
+    if arguments.what != "run" and (arguments.part or arguments.only):
+        raise UserError(
+            f"--part and --only belong to `run`; `{arguments.what}` is of the whole study. Fix: leave them out."
+        )
     if arguments.what == "plan":
         announce(study)
     elif arguments.what == "run":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.methods import DualOptions, LocalOptions, PrimalOptions, ServerOptions, WeightedOptions
+from pipeline.params.methods import DualOptions, FedProx, LocalOptions, PrimalOptions, ServerOptions, WeightedOptions
 from pipeline.params.pairs import (
     DEALS_VALIDATION,
     FAMILIES,
@@ -170,7 +170,7 @@ def _local_steps(params: Params) -> None:
             "set it to sgd, or weights.mode: plain and server_steps: false",
         )
     weighted = meant(params.problem, name, params.data.name) == "client_weighting"
-    if isinstance(options, WeightedOptions) and not weighted and options.weights.references:
+    if isinstance(options, WeightedOptions) and not weighted and options.weights.is_reference:
         raise not_allowed(
             "problem",
             params.problem,
@@ -212,21 +212,25 @@ def _local_steps(params: Params) -> None:
 
 
 def _stable(params: Params, name: str, options: LocalOptions) -> None:
-    """Steps that lead away whatever the losses are."""
-    pull = getattr(options, "rho", 0.0) + options.weight_decay
-    if options.eta * pull >= 2.0:
-        key = "rho" if hasattr(options, "rho") else "weight_decay"
+    """Steps that lead away whatever the losses are: x <- x - eta pull x with eta pull of 2 or more."""
+    pulls = {"weight_decay": options.weight_decay, "rho": getattr(options, "rho", 0.0)}
+    if isinstance(options, FedProx) and options.local_steps == 1 and not options.local_epochs:
+        pulls["rho"] = 0.0  # a single step starts where the proximal term is 0
+    if options.eta * sum(pulls.values()) >= 2.0:
+        key = max(pulls, key=lambda each: pulls[each])
+        room = 2.0 / options.eta - sum(pulls.values()) + pulls[key]
         raise not_allowed(
             f"algorithms.{name}.{key}",
-            getattr(options, key),
-            f"less than 2 / eta = {2.0 / options.eta:g}, weight decay included: larger pulls make local steps diverge",
+            pulls[key],
+            f"less than {room:g} (eta times rho and weight_decay below 2), or local steps diverge on any data",
             f"lower it, or algorithms.{name}.eta",
         )
+    # Their first step is eta_g for every parameter, several times what a network's weights are at the start.
     if isinstance(options, PrimalOptions) and options.optimizer in ("adam", "adagrad") and options.eta_g > 0.3:
         raise not_allowed(
             f"algorithms.{name}.eta_g",
             options.eta_g,
-            f"at most 0.3 with {options.optimizer}, under which every parameter moves by about that much in a round",
+            f"at most 0.3 with {options.optimizer}, whose first step moves every parameter by about that much",
             "set it to 0.01, or the optimizer to sgd",
         )
 

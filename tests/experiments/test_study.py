@@ -221,6 +221,8 @@ def test_names_that_are_no_part_or_cell_are_refused(small, monkeypatch):
     ):
         with pytest.raises(UserError, match=words):
             commands.perform(argparse.Namespace(**asked, **wrong))
+    with pytest.raises(UserError, match="belong to `run`"):
+        commands.perform(argparse.Namespace(**asked | {"what": "page"}, part="p", only=""))
 
 
 def test_the_page_of_runs_that_were_made(small, tmp_path):

@@ -76,7 +76,7 @@ class LearnedWeights(Section):
     )
 
     @property
-    def references(self) -> bool:
+    def is_reference(self) -> bool:
         """Whether somebody asked for weights that are not learned."""
         return self.mode != "learned" or self.server_steps
 
