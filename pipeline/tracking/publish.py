@@ -248,7 +248,7 @@ def story(
             for row in ranked
         )
         left_out = f"\n\n{len(clients) - 20} more in `{TABLE}`." if len(clients) > 20 else ""
-        lines.append(f"| client | kind | labels | samples | learned weight |\n|--:|:--|:--|--:|--:|\n{rows}{left_out}")
+        lines.append(f"| client | kind | labels | samples | weight |\n|--:|:--|:--|--:|--:|\n{rows}{left_out}")
     lines += [f"![{name}](get-artifact?path=plots/{name}&run_uuid={run_id})" for name in PLOTS[:2] if name in plots]
     return "\n\n".join(lines)
 
