@@ -96,6 +96,7 @@ def memory_chart(record: Record) -> Figure:
         ax.set_xscale("log")
         ax.set_ylim(bottom=0)
         _label(ax, xs, label)
+    left.set_ylim(top=1.25 * left.get_ylim()[1])  # room for the legend
     left.set_ylabel("MiB")
     left.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
