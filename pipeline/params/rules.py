@@ -160,8 +160,9 @@ def _validation(params: Params) -> None:
 def _local_steps(params: Params) -> None:
     """What learned client weights, control variates and duals cannot be combined with."""
     options, name, federation = getattr(params.algorithms, params.algorithm), params.algorithm, params.federation
+    weighted = meant(params.problem, name, params.data.name) == "client_weighting"
     steps = isinstance(options, WeightedOptions) and (options.weights.mode == "learned" or options.weights.server_steps)
-    if steps and params.problem == "client_weighting" and options.optimizer != "sgd":
+    if steps and weighted and options.optimizer != "sgd":
         raise not_allowed(
             f"algorithms.{name}.optimizer",
             options.optimizer,
@@ -169,7 +170,6 @@ def _local_steps(params: Params) -> None:
             " size of its own",
             "set it to sgd, or weights.mode: plain and server_steps: false",
         )
-    weighted = meant(params.problem, name, params.data.name) == "client_weighting"
     if isinstance(options, WeightedOptions) and not weighted and options.weights.is_reference:
         raise not_allowed(
             "problem",
@@ -178,7 +178,7 @@ def _local_steps(params: Params) -> None:
             "set it to client_weighting, or mode to learned and server_steps to false",
         )
     if isinstance(options, LocalOptions):
-        _stable(params, name, options)
+        _stable(name, options)
     if name == "scaffold" and federation.aggregation != "uniform":
         raise not_allowed(
             "federation.aggregation",
@@ -211,8 +211,8 @@ def _local_steps(params: Params) -> None:
         )
 
 
-def _stable(params: Params, name: str, options: LocalOptions) -> None:
-    """Steps that lead away whatever the losses are: x <- x - eta pull x with eta pull of 2 or more."""
+def _stable(name: str, options: LocalOptions) -> None:
+    """Steps that ruin a run on any data: x <- x - eta pull x with eta pull of 2 or more, and Adam's of length 1."""
     pulls = {"weight_decay": options.weight_decay, "rho": getattr(options, "rho", 0.0)}
     if isinstance(options, FedProx) and options.local_steps == 1 and not options.local_epochs:
         pulls["rho"] = 0.0  # a single step starts where the proximal term is 0

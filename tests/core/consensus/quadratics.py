@@ -15,6 +15,12 @@ from pipeline.algorithms.consensus.turn import LocalTurn
 from pipeline.oracles import FusedLocal
 from pipeline.params.methods import METHODS, Algorithms
 
+C, RHO = 8, 0.7
+SETTING = {"eta": 0.05, "local_steps": 6}
+DUAL = {**SETTING, "rho": RHO}
+ALIGNED = [("a_fedpd", {"form": "reference"}), ("a_fedpd", {"form": "low_memory"})]
+SAM = {"radius": 0.3, "sam_eps": 1e-12}
+"""The setting of the specification's section 7, both forms of A-FedPD, and sharp steps."""
 EXACT = {"weight_decay": 0.0, "clip_norm": 0.0, "eta_decay": 1.0}
 """As in the specification's section 7."""
 

@@ -173,35 +173,22 @@ def test_plain_weights_are_federated_averaging_whoever_is_active(problem, active
     close(theta(plain), theta(run("fedavg", base, 5, lambda t: active, eta=0.2)))
 
 
-def test_fixed_weights_that_are_all_absent_move_nothing(problem):
-    """The oracle trusts the first two clients; the other two are active."""
+@pytest.mark.parametrize("first", [0.5, 0.1])
+def test_fixed_weights_of_absent_clients_and_no_floor(problem, first):
+    """The oracle trusts the first two clients. With the other two active nothing moves; with the first and the third
+    the first makes a whole step, be its weight below the floor of learned ones or not."""
 
     @dataclass(frozen=True)
     class Known(WeightedQuadratics):
         @property
         def oracle_weights(self):
-            return torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
+            return torch.tensor([first, 1 - first, 0.0, 0.0], dtype=torch.float64)
 
     known = Known(problem.A, problem.b, start=torch.ones(3, dtype=torch.float64), target=problem.target)
-    oracle = LearnedWeights(mode="oracle")
+    oracle = LearnedWeights(mode="oracle", active_weight_floor=0.3)
     close(theta(run("fedavg", known, 1, lambda t: [2, 3], weights=oracle)), known.start)
     alone = Quadratics(problem.A[:1], problem.b[:1], start=known.start)
     close(theta(run("fedavg", known, 1, lambda t: [0, 2], weights=oracle)), theta(run("fedavg", alone, 1)))
-
-
-def test_fixed_weights_have_no_floor(problem):
-    """The active clients' weights sum to .1, and make a whole step all the same."""
-
-    @dataclass(frozen=True)
-    class Known(WeightedQuadratics):
-        @property
-        def oracle_weights(self):
-            return torch.tensor([0.1, 0.9, 0.0, 0.0], dtype=torch.float64)
-
-    known = Known(problem.A, problem.b, start=torch.ones(3, dtype=torch.float64), target=problem.target)
-    alone = Quadratics(problem.A[:1], problem.b[:1], start=known.start)
-    weights = LearnedWeights(mode="oracle", active_weight_floor=0.3)
-    close(theta(run("fedavg", known, 1, lambda t: [0, 2], weights=weights)), theta(run("fedavg", alone, 1)))
 
 
 def test_plain_weights_may_be_by_samples():

@@ -1,0 +1,207 @@
+"""Where methods with duals rest: properties 9 to 12 and 14 of the A-FedPD specification's section 7 (`quadratics` has
+the setting)."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms.consensus import local
+from pipeline.algorithms.consensus.local import Trained
+from tests.core.consensus.quadratics import (
+    ALIGNED,
+    DUAL,
+    RHO,
+    SETTING,
+    C,
+    Quadratics,
+    bernoulli,
+    close,
+    duals,
+    options,
+    run,
+    subsets,
+    theta,
+    turn_for,
+)
+
+
+def at_optimum(name, problem, rho=RHO, **settings):
+    """The state of property 10: theta = theta_opt, lambda_i = -grad f_i(theta_opt)."""
+    state = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+    best = problem.optimum
+    gradients = problem.gradients(best)
+    for variable in state.variables:
+        state.variables[variable] = best.clone()
+    for memory, value in (("duals", -gradients), ("deviations", -gradients / rho), ("controls", gradients)):
+        if memory in state.memory:
+            state.memory[memory].copy_(value)
+    return state
+
+
+# ----------------------------------------------------------------------------------- 9: exact solves, against algebra
+
+SOLVED = {"eta": 0.2, "local_steps": 400, "rho": RHO}
+
+
+@pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("feddyn", {}), ("fedadmm", {}), ("fedspeed", {"radius": 0.0})])
+def test_9_exact_solves_leave_minus_the_gradient(exact, name, form):
+    """lambda_i' = -grad f_i(theta_i) for every active client; theta_i, the subproblem's argmin, by linear algebra."""
+    sets = lambda t: [[0, 2, 5], [1, 2, 7], [0, 3, 4, 5]][t - 1]  # noqa: E731
+    state = ALGORITHMS[name].init(turn_for(exact, options(name, **SOLVED, **form), sets))
+    for t in (1, 2, 3):
+        before, lam = theta(state).clone(), duals(state, RHO).clone()
+        state = run(name, exact, 1, sets, state=state, first=t, **SOLVED, **form)
+        solved = exact.argmin(before, lam, RHO)
+        active = sets(t)
+        close(duals(state, RHO)[active], -exact.gradients(solved)[active])
+        assert exact.gradients(solved)[active].norm(dim=1).min() > 0.1
+
+
+def test_9_inexact_solves_miss_it_by_the_residual_gradient(exact):
+    """lambda_i' = -grad f_i(theta_i) + grad L_i(theta_i)."""
+    turn = turn_for(exact, options("feddyn", **DUAL))
+    trained = local.train(turn, exact.start, turn.cohort(), local.Rule(prox=RHO))
+    lam = run("feddyn", exact, 1, **DUAL).memory["duals"]
+    residual = exact.gradients(trained.models) + RHO * (trained.models - exact.start)
+    assert residual.norm(dim=1).min() > 1e-3
+    close(lam, -exact.gradients(trained.models) + residual)
+
+
+# ------------------------------------------------------------------------------- 10, 11, 12, 14: what stays, what goes
+
+
+@pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("feddyn", {}), ("fedspeed", {"radius": 0.0}), ("scaffold", {})])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.2])
+def test_10_the_stationary_point_stays(exact, name, form, weight_decay):
+    """Also with weight decay, where f_i reads f_i + wd/2 ||x||^2."""
+    problem = dataclasses.replace(exact, A=exact.A + weight_decay * torch.eye(5, dtype=torch.float64))
+    settings = {**(SETTING if name == "scaffold" else DUAL), **form, "weight_decay": weight_decay}
+    state = at_optimum(name, problem, **settings)
+    for rounds, K in ((10, 6), (5, 1), (5, 13)):
+        state = run(name, exact, rounds, bernoulli(C), state=state, **{**settings, "local_steps": K})
+        close(theta(state), problem.optimum)
+
+
+def test_12_fedadmm_and_fedavg_leave_the_optimum(exact):
+    state = run("fedadmm", exact, 30, subsets(3, C), state=at_optimum("fedadmm", exact), **DUAL)
+    assert (theta(state) - exact.optimum).norm() > 0.5
+    state = run("fedavg", exact, 200, state=at_optimum("fedavg", exact), **SETTING)
+    assert (theta(state) - exact.optimum).norm() > 0.01
+    state = run("fedadmm", exact, 30, state=at_optimum("fedadmm", exact), **DUAL)  # everybody: it stays
+    close(theta(state), exact.optimum)
+
+
+@pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("fedpd", {}), ("feddyn", {}), ("fedadmm", {})])
+def test_11_exact_solves_end_there_too(exact, name, form, monkeypatch):
+    """400 rounds, rho = 2, the subproblems solved by linear algebra."""
+
+    def solved(turn, start, clients, rule):
+        lam = torch.zeros(C, 5, dtype=torch.float64)
+        lam[clients] = rule.lin
+        ones = torch.ones(len(clients), dtype=torch.float64)
+        return Trained(exact.argmin(start, lam, rule.prox)[clients], ones, len(clients), ones)
+
+    monkeypatch.setattr(local, "train", solved)
+    state = run(name, exact, 400, **{**DUAL, "rho": 2.0}, **form)
+    close(theta(state), exact.optimum)
+    close(duals(state, 2.0), -exact.gradients(exact.optimum))
+
+
+@pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("fedpd", {}), ("feddyn", {}), ("fedadmm", {})])
+def test_11_full_participation_ends_at_the_optimum(exact, name, form):
+    """rho = 2: theta -> theta_opt, theta_i -> theta (their mean too), lambda_i -> -grad f_i(theta_opt)."""
+    state = run(name, exact, 1500, **{**DUAL, "rho": 2.0}, **form)
+    close(theta(state), exact.optimum)
+    close(state.variables["w_bar"], exact.optimum)
+    close(duals(state, 2.0), -exact.gradients(exact.optimum))
+    assert exact.gradients(exact.optimum).norm() > 1
+
+
+def fixed_for_every_set(name, problem, **settings):
+    """The states that no single active client moves, by linear algebra: (matrix, right-hand side, unpack).
+
+    A round is an affine map of the state, z' = M_i z + c_i with client i alone active; its columns are read off
+    rounds from the unit vectors. A fixed state solves (M_i - 1) z = -c_i for every i.
+    """
+    initial = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+    parts = {("variables", key): value for key, value in initial.variables.items()}
+    parts |= {("memory", key): value for key, value in initial.memory.items()}
+    shapes = {key: value.shape for key, value in parts.items()}
+
+    def unpack(z):
+        pieces = z.split([shape.numel() for shape in shapes.values()])
+        return {key: piece.view(shape) for (key, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+    def after(z, i):
+        state = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+        for (kind, key), value in unpack(z).items():
+            getattr(state, kind)[key] = value.clone()
+        state = run(name, problem, 1, lambda t: [i], state=state, **settings)
+        return torch.cat([getattr(state, kind)[key].flatten() for kind, key in shapes])
+
+    size = sum(shape.numel() for shape in shapes.values())
+    eye, rows, right = torch.eye(size, dtype=torch.float64), [], []
+    for i in range(problem.clients):
+        c = after(torch.zeros(size, dtype=torch.float64), i)
+        rows.append(torch.stack([after(eye[k], i) - c for k in range(size)], dim=1) - eye)
+        right.append(-c)
+    return torch.cat(rows), torch.cat(right), unpack
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("a_fedpd", {"form": "low_memory"}), ("a_fedpd", {"form": "reference"}), ("feddyn", {})]
+)
+def test_11_only_the_optimum_is_fixed_whoever_is_active(name, form):
+    """Partial participation, one client at a time: the only state that nobody moves has theta = theta_i = theta_opt and
+    lambda_i = -grad f_i(theta_opt). What rounds conserve is held to its value at the start: the mean of all duals is
+    their mean, deviations sum to 0."""
+    problem = Quadratics.generate(4, 3)
+    M, c, unpack = fixed_for_every_set(name, problem, **DUAL, **form)
+    place, held = unpack(torch.arange(M.shape[1])), torch.zeros(3, M.shape[1], dtype=torch.float64)
+    if low_memory := ("memory", "deviations") in place:
+        for row in place["memory", "deviations"]:
+            held[range(3), row] = 1.0
+    else:
+        held[range(3), place["memory", "dual_mean"]] = 1.0
+        for row in place["memory", "duals"]:
+            held[range(3), row] = -1 / 4
+    M, c = torch.cat([M, held]), torch.cat([c, c.new_zeros(3)])
+    assert torch.linalg.matrix_rank(M) == M.shape[1]  # no other state
+    found = unpack(torch.linalg.lstsq(M, c[:, None]).solution[:, 0])
+    gradients = problem.gradients(problem.optimum)
+    close(found["variables", "w"], problem.optimum)
+    if low_memory:
+        close(found["memory", "deviations"], -gradients / RHO)
+    else:
+        close(found["memory", "duals"], -gradients)
+    assert gradients.norm() > 1
+
+
+def test_12_no_state_of_fedadmm_or_fedavg_is_fixed_whoever_is_active():
+    problem = Quadratics.generate(4, 3)
+    for name, settings in (("fedadmm", DUAL), ("fedavg", SETTING)):
+        M, c, _ = fixed_for_every_set(name, problem, **settings)
+        closest = torch.linalg.lstsq(M, c[:, None]).solution[:, 0]
+        assert (M @ closest - c).norm() > 0.01
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_14_convergence_under_partial_participation(seed):
+    """C = 8, m = 4, d = 3, K = 10, eta = 0.05, rho = 1, 250 rounds: A-FedPD and FedDyn arrive, the others do not."""
+    problem = Quadratics.generate(8, 3, seed)
+    settings = {"eta": 0.05, "local_steps": 10}
+    sets = subsets(4, 8, seed)
+
+    def distance(name, **more):
+        state = run(name, problem, 250, sets, **settings, **more)
+        models = [state.variables.get("w_bar", theta(state)), theta(state)]
+        return [float((model - problem.optimum).norm()) for model in models]
+
+    assert max(distance("a_fedpd", rho=1.0)) < 1e-6
+    assert max(distance("a_fedpd", rho=1.0, form="reference")) < 1e-6
+    assert distance("feddyn", rho=1.0)[0] < 1e-6
+    assert distance("scaffold")[0] < 1e-6
+    assert distance("fedavg")[0] > 0.05
+    assert distance("fedadmm", rho=1.0)[0] > 0.05
