@@ -59,6 +59,7 @@ class Plan:
     def check(self, name: str) -> None:
         """Every cell holds parameters that the library admits."""
         from pipeline.params.loading import checked
+        from pipeline.params.rules import check_rules
 
         for method, grid in self.sizes.grids.items():
             if method not in ROWS:
@@ -80,7 +81,11 @@ class Plan:
                 raise UserError(
                     f"{name}: {self.profile}.grids.{cell.row}: {error.args[0]}. Fix: rename or remove it."
                 ) from None
-            checked(Params, dataclasses.asdict(params), f"{name}, {cell.table}, {cell.row}")
+            where = f"{name}, {cell.table}, {cell.row}"
+            try:
+                check_rules(checked(Params, dataclasses.asdict(params), where))
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
 
 
 def search_cells(plan: Plan) -> list[Cell]:
