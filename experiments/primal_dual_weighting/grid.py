@@ -75,15 +75,15 @@ class Plan:
                         f"{name}: {self.profile}.grids.{method}.{step}", values, "at least one number", "add one"
                     )
         for cell in itertools.chain(search_cells(self), *(table_cells(self, table, {}) for table in TABLES)):
+            part = cell.table.removeprefix(f"{self.profile}-")
+            where = f"{name}: {self.profile}.{'grids' if part == 'search' else f'{part}.variants'}.{cell.row}"
             try:
                 params = override(Params(), cell.settings)
             except KeyError as error:
-                raise UserError(
-                    f"{name}: {self.profile}.grids.{cell.row}: {error.args[0]}. Fix: rename or remove it."
-                ) from None
-            where = f"{name}, {cell.table}, {cell.row}"
+                raise UserError(f"{where}: {error.args[0]}. Fix: rename or remove it.") from None
+            params = checked(Params, dataclasses.asdict(params), f"{name}, {cell.table}, {cell.row}")
             try:
-                check_rules(checked(Params, dataclasses.asdict(params), where))
+                check_rules(params)
             except UserError as error:
                 raise UserError(f"{where}: {error}") from None
 

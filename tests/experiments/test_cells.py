@@ -292,8 +292,13 @@ def test_a_failing_cell_is_named_and_the_others_go_on(tmp_path, capsys):
         ("participation: [1.0, 0.5]", "participation: [1.5]", ["federation.participation", "1.5"]),
         ("    rfho: {eta_w", "    rhfo: {eta_w", ["grids.rhfo", "rfho"]),
         ("    rfho: {eta_w", "    rfho: {eta_v", ["grids.rfho", "eta_v"]),
-        ("    rfho: {eta_w", "    rfho: {clip_norm: [2.0], eta_w", ["quick-search, rfho", "clip_norm"]),
+        (
+            "    rfho: {eta_w",
+            "    rfho: {clip_norm: [2.0], eta_w",
+            ["yaml: quick.grids.rfho: algorithms.rfho.clip"],
+        ),
         ("eta_w: [0.1,", "eta_w: [-0.05,", ["eta_w", "-0.05"]),
+        ("{gamma_schedule: rising}", "{gama: 1.0}", ["quick.table.variants.primal_dual, rising gamma", "gama"]),
         ("eval_every: 20,", "evalevery: 20,", ["evalevery", "eval_every"]),
     ],
 )

@@ -1,18 +1,19 @@
-"""What scores of samples can give at best: data cleaning with softmax regression, solved exactly.
+"""What scores of samples can give without sampling: data cleaning with softmax regression, by full batches.
 
-    python -m experiments.fedbio.exact_path [--seed 0] [--steps 20] [--validation 50]
+    python -m experiments.fedbio.full_batch [--seed 0] [--steps 20] [--validation 50]
 
-The bilevel problem of the part `data_cleaning` (panel noise 0.8) without anything a method adds: no minibatches, no
-local steps, y*(x) and the adjoint by Newton and conjugate gradients, and gradient descent on the scores x from 0
-(FedBiO specification, section 4.1; all clients have as many samples, so means over clients are means over samples).
+The bilevel problem of the part `data_cleaning` (panel noise 0.8) without what a method adds: no minibatches, no local
+steps, y*(x) and the adjoint by Newton's method and conjugate gradients, gradient descent on the scores from x = 0.
+FedBiO specification, section 4.1; all clients have as many samples, so means over clients are means over samples.
 
     y*(x) = argmin_y (1/S) sum_s sigmoid(x_s) CE_s(y) + l2/2 ||y||^2          [D, C], bias included
     (H + damping I) v = grad f(y*(x))                                          H: the lower Hessian at y*(x)
     x <- x - step h,   h_s = -sigmoid'(x_s) <grad CE_s(y*), v>                 S times the hypergradient's component
 
-damping 0 is the exact hypergradient; a larger one is shy of directions in which the lower loss is flat, as adjoints by
-few steps are. The step is such that the first change of the scores is 1 in quadratic mean. The paths go to
-exact_path.csv beside this file (exact_path_<n>.csv for another number n of validation samples).
+Up to tolerances: the lower gradient's norm is below 0.001 and the adjoint's relative residual below 0.05. damping 0 is
+the hypergradient; a larger one is Tikhonov's, which keeps the adjoint small where the lower loss is flat, as adjoints
+by few steps are. A path's step is such that the scores' first change is 1 in root mean square, so it differs between
+dampings. The paths go to full_batch_seed<seed>_<validation>.csv beside this file.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Softmax:
         return product
 
     def minimise(self, weights: Tensor, Y: Tensor, tolerance: float, iterations: int = 10) -> Tensor:
-        """Newton's method from Y, until the gradient's norm is below the tolerance."""
+        """At most so many of Newton's steps from Y, until the gradient's norm is below the tolerance."""
         for _ in range(iterations):
             g = self.gradient(Y, weights)
             if g.norm() < tolerance:
@@ -79,7 +80,7 @@ class Softmax:
 
 
 def solve(product: Callable[[Tensor], Tensor], b: Tensor, x: Tensor, tolerance: float, iterations: int = 50) -> Tensor:
-    """Conjugate gradients from x, until the residual is that part of b."""
+    """At most so many conjugate gradient steps from x, until the residual is that part of b."""
     r = b - product(x)
     p, square = r, r.square().sum()
     for _ in range(iterations):
@@ -132,10 +133,8 @@ def run(study: Study, seed: int, steps: int, validation: int) -> None:
     partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, seed)
     problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
     assert isinstance(problem, DataCleaning)
-    data, own = problem.data, problem.data.own_validation
-    train = Softmax(_inputs(data.images[data.indices]), data.labels, data.classes, params.problems.data_cleaning.l2)
-    clean = Softmax(_inputs(data.images[own.rows]), own.labels, data.classes, 0.0)
-    target = study.folder / ("exact_path.csv" if validation == 50 else f"exact_path_{validation}.csv")
+    train, clean = regressions(problem)
+    data, target = problem.data, study.folder / f"full_batch_seed{seed}_{validation}.csv"
     rows: list[dict[str, float]] = []
     for damping in DAMPINGS:
         for step, point in zip(range(steps + 1), path(train, clean, damping), strict=False):
@@ -157,6 +156,13 @@ def run(study: Study, seed: int, steps: int, validation: int) -> None:
     print(f"wrote {target.relative_to(study.folder.parents[1])}")
 
 
+def regressions(problem: DataCleaning) -> tuple[Softmax, Softmax]:
+    """The problem's lower loss, and its upper one on the clients' own validation samples."""
+    data, own = problem.data, problem.data.own_validation
+    train = Softmax(_inputs(data.images[data.indices]), data.labels, data.classes, problem.l2)
+    return train, Softmax(_inputs(data.images[own.rows]), own.labels, data.classes, 0.0)
+
+
 def _inputs(images: Tensor) -> Tensor:
     """Pixels in [0, 1] and a one, [m, D]."""
     flat = images.flatten(1).float() / 255
@@ -168,7 +174,7 @@ def _accuracy(Y: Tensor, images: Tensor, labels: Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.fedbio.exact_path")
+    parser = argparse.ArgumentParser(prog="python -m experiments.fedbio.full_batch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=20, help="steps of the scores")
     parser.add_argument("--validation", type=int, default=50, help="clean validation samples of each client")

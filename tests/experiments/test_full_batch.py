@@ -1,4 +1,4 @@
-"""The exact solution of data cleaning with softmax regression, against finite differences and closed forms."""
+"""Data cleaning with softmax regression by full batches, against finite differences and the library's problem."""
 
 from itertools import islice
 
@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from experiments.fedbio.exact_path import FIRST_CHANGE, Softmax, path, solve
+from experiments.fedbio.full_batch import FIRST_CHANGE, Softmax, path, regressions, solve
+from pipeline.data.catalog import resolve
+from pipeline.data.federated import Parts
+from pipeline.data.formats import digits
+from pipeline.data.partition import make_partition
+from pipeline.params import Params
+from pipeline.params.spec import override
+from pipeline.problems.data_cleaning import DataCleaning
+from pipeline.training.setup import build_problem
 
 S, D, C, L2 = 14, 4, 3, 0.05
 EXACT = (1e-12, 1e-12)
@@ -74,3 +82,31 @@ def test_the_first_change_of_the_scores_is_as_large_as_told_and_helps(train: Sof
     first, second = islice(path(train, clean, 0.0, EXACT), 2)
     assert float(second.x.square().mean().sqrt()) == pytest.approx(FIRST_CHANGE)
     assert upper_loss(train, clean, second.x) < upper_loss(train, clean, first.x)
+
+
+def test_the_regressions_are_the_librarys_problem() -> None:
+    """Losses at random scores and a random network, all samples of every client in one batch."""
+    settings = {"data.name": "digits", "model.name": "linear", "problem": "data_cleaning", "algorithm": "fedbio"}
+    params = resolve(override(Params(), settings | {"partition.scheme": "cleaning"}))
+    raw = digits()
+    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, 0)
+    problem = build_problem(params, raw, partition, torch.device("cpu"))
+    assert isinstance(problem, DataCleaning)
+    train, clean = regressions(problem)
+    data, clients = problem.data, torch.arange(problem.clients)
+    g = torch.Generator().manual_seed(4)
+    x = torch.randn(len(data.labels), generator=g) / problem.scale
+    y = torch.randn(problem.lower_dimension, generator=g)
+    Y = torch.cat([y[: -data.classes].view(data.classes, -1).T, y[-data.classes :][None]])  # weight, then bias
+
+    def everything(parts: Parts) -> tuple[Tensor, Tensor, Tensor]:
+        positions = torch.arange(int(parts.sizes[0])).expand(len(clients), -1)
+        return *data.batch(clients, positions, parts), parts.starts[:, None] + positions
+
+    each = y.expand(len(clients), -1)
+    lower = problem.lower_losses(x.expand(len(clients), -1), each, everything(data.training)).mean()
+    weights = torch.sigmoid(problem.scale * x)
+    losses = F.cross_entropy(train.X @ Y, train.labels, reduction="none")
+    torch.testing.assert_close((weights * losses).mean() + 0.5 * train.l2 * Y.square().sum(), lower)
+    upper = problem.upper_losses(x.expand(len(clients), -1), each, everything(data.own_validation)[:2]).mean()
+    torch.testing.assert_close(F.cross_entropy(clean.X @ Y, clean.labels), upper)
