@@ -1,24 +1,24 @@
 """What scores of samples can give without sampling: data cleaning with softmax regression, by full batches.
 
-    python -m experiments.fedbio.full_batch [--seed 0] [--steps 20] [--validation 50]
+    python -m experiments.fedbio.full_batch
 
-The bilevel problem of the part `data_cleaning` (panel noise 0.8) without what a method adds: no minibatches, no local
-steps, y*(x) and the adjoint by Newton's method and conjugate gradients, gradient descent on the scores from x = 0.
-FedBiO specification, section 4.1; all clients have as many samples, so means over clients are means over samples.
+The bilevel problem of the part `data_cleaning` (panel noise 0.8, seed 0) without what a method adds: no minibatches,
+no local steps, y*(x) and the adjoint by Newton's method and conjugate gradients, gradient descent on the scores from x
+= 0. FedBiO specification, section 4.1; all clients have as many samples, so means over clients are means over samples.
 
     y*(x) = argmin_y (1/S) sum_s sigmoid(x_s) CE_s(y) + l2/2 ||y||^2          [D, C], bias included
     (H + damping I) v = grad f(y*(x))                                          H: the lower Hessian at y*(x)
     x <- x - step h,   h_s = -sigmoid'(x_s) <grad CE_s(y*), v>                 S times the hypergradient's component
 
-Up to tolerances: the lower gradient's norm is below 0.001 and the adjoint's relative residual below 0.05. damping 0 is
-the hypergradient; a larger one is Tikhonov's, which keeps the adjoint small where the lower loss is flat, as adjoints
-by few steps are. A path's step is such that the scores' first change is 1 in root mean square, so it differs between
-dampings. The paths go to full_batch_seed<seed>_<validation>.csv beside this file.
+Up to tolerances: Newton's steps (at most 10) end at a lower gradient of norm 0.001, conjugate gradients (at most 50
+steps) at an adjoint's relative residual of 0.05. damping 0 is the hypergradient; a larger one is Tikhonov's, which
+keeps the adjoint small where the lower loss is flat, as adjoints by few steps are. A path's step is such that the
+scores' first change is 1 in root mean square, so it differs between dampings. The paths go to full_batch.csv beside
+this file.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.cells import fetch
-from experiments.study import Study, load_study
+from experiments.study import load_study
 from pipeline.command import answering
 from pipeline.data.catalog import resolve
 from pipeline.data.datasets import load
@@ -40,6 +40,7 @@ from pipeline.training.setup import build_problem, device_for
 
 DAMPINGS = (0.0, 0.05, 1.0)
 FIRST_CHANGE = 1.0
+STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -122,25 +123,23 @@ def path(
         x = x - step * h
 
 
-def run(study: Study, seed: int, steps: int, validation: int) -> None:
+def run() -> None:
     """Every damping's path, to the table."""
+    study = load_study("fedbio", "full")
     slots = study.table("data_cleaning")
-    settings = next(s.cell.settings for s in slots if (s.panel, s.row) == ("noise 0.8", "FedBiO"))
-    settings = settings | {"seed": seed, "partition.cleaning.validation_samples": validation}
-    params = resolve(override(Params(), settings))
+    cell = next(s.cell for s in slots if (s.panel, s.row, s.cell.seed) == ("noise 0.8", "FedBiO", 0))
+    params = resolve(override(Params(), cell.settings))
     fetch(params.data.name, study.folder / "data")
     raw = load(study.folder / "data" / params.data.name)
-    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, seed)
+    partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
     problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
     assert isinstance(problem, DataCleaning)
     train, clean = regressions(problem)
-    data, target = problem.data, study.folder / f"full_batch_seed{seed}_{validation}.csv"
+    data, target = problem.data, study.folder / "full_batch.csv"
     rows: list[dict[str, float]] = []
     for damping in DAMPINGS:
-        for step, point in zip(range(steps + 1), path(train, clean, damping), strict=False):
+        for step, point in zip(range(STEPS + 1), path(train, clean, damping), strict=False):
             row = {
-                "seed": seed,
-                "validation_samples": validation,
                 "damping": damping,
                 "step": step,
                 "test_accuracy": _accuracy(point.Y, data.test_images, data.test_labels),
@@ -173,15 +172,5 @@ def _accuracy(Y: Tensor, images: Tensor, labels: Tensor) -> float:
     return float(((_inputs(images) @ Y).argmax(1) == labels).double().mean())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.fedbio.full_batch")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=20, help="steps of the scores")
-    parser.add_argument("--validation", type=int, default=50, help="clean validation samples of each client")
-    arguments = parser.parse_args()
-    study = load_study("fedbio", "full")
-    answering(lambda: run(study, arguments.seed, arguments.steps, arguments.validation))
-
-
 if __name__ == "__main__":
-    main()
+    answering(run)
