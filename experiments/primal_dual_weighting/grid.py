@@ -105,7 +105,8 @@ def table_cells(plan: Plan, table: str, winners: Winners) -> list[Cell]:
     a whole table."""
     size: Table = getattr(plan.sizes, table)
     cells = []
-    for seed, participation, row in itertools.product(size.seeds, size.participation, (*ROWS, *size.variants)):
+    rows = dict.fromkeys((*ROWS, *size.variants))
+    for seed, participation, row in itertools.product(size.seeds, size.participation, rows):
         method = row.split(",")[0]
         settings = _settings(size, method)
         settings |= {"seed": seed, "federation.participation": participation, "partition.scheme": size.scheme}

@@ -32,7 +32,7 @@ class Table(Runs):
     seeds: list[int] = param([0], "one run of every row for each; [] leaves the table out")
     scheme: str = param("lead", "partition scheme")
     variants: dict[str, dict[str, float | str]] = param(
-        {}, "rows more: `method, what differs` -> parameters of the method that differ from its row"
+        {}, "rows more, `method, what differs`, or rows by their names -> parameters of the method that differ"
     )
 
 
