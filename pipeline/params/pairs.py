@@ -117,9 +117,9 @@ AUTO: dict[str, ProblemName] = {
 }
 """Family -> the problem its methods are made for: what `problem: auto` means on images."""
 
-OWN_DATA: dict[ProblemName, tuple[str, ...]] = {"toy": ("toy",), "few_shot": ("omniglot", "glyphs")}
-"""Problem -> its data sets, which serve no other: the toy's is drawn from the seed; those of `few_shot` are tested on
-classes that nobody trains on."""
+OWN_DATA: tuple[ProblemName, ...] = ("toy", "few_shot")
+"""Problems with data of their own, which serve no other: the toy's are drawn from the seed; those of `few_shot` are
+tested on classes that nobody trains on. Which these are: `pipeline.data.catalog.data_for`."""
 
 DEALS_VALIDATION = ("cleaning", "few_shot")
 """Partition schemes that deal out the clients' validation parts themselves."""
@@ -140,13 +140,6 @@ def family(algorithm: str) -> str:
 def made_for(algorithm: str) -> ProblemName:
     """What `problem: auto` means for the method on labelled images."""
     return AUTO[family(algorithm)]
-
-
-def meant(problem: ProblemName, algorithm: str, data: str) -> ProblemName:
-    """`problem`, with `auto` resolved: what the data set is made for, else what the method is."""
-    if problem != "auto":
-        return problem
-    return next((own for own, names in OWN_DATA.items() if data in names), made_for(algorithm))
 
 
 def fitting(problem: str) -> list[str]:

@@ -19,7 +19,7 @@ class Lead(Section):
     )
     noise_clients: int = param(7, "clients with uniformly random labels", ge=0)
     noise_samples: PositiveInt | Auto = param(
-        "auto", "samples of each noise client; auto = 100 on digits, 5000 elsewhere"
+        "auto", "samples of each noise client; auto = 100 below 10,000 training images, else 5000"
     )
 
 
@@ -85,7 +85,8 @@ class Mixed(Section):
     duplicates: int = param(1, "exact copies of the first clean client", ge=0)
     small: int = param(1, "clients with few samples, their labels right", ge=0)
     bad_samples: PositiveInt | Auto = param(
-        "auto", "samples of each noisy, flipped and shuffled client; auto = 100 on digits, 5000 elsewhere"
+        "auto",
+        "samples of each noisy, flipped and shuffled client; auto = 100 below 10,000 training images, else 5000",
     )
     small_samples: int = param(20, "samples of each small client", ge=1)
 
@@ -105,12 +106,14 @@ class Cleaning(Section):
     """Equal random parts with wrong labels everywhere, and a clean validation part for each client."""
 
     clients: int = param(10, "number of clients", ge=1, symbol="M")
-    samples: PositiveInt | Auto = param("auto", "training samples of each client; auto = 100 on digits, 4500 elsewhere")
+    samples: PositiveInt | Auto = param(
+        "auto", "training samples of each client; auto = 100 below 10,000 training images, else 4500"
+    )
     rate: float = param(
         0.4, "share of labels that are replaced by one of all labels at random, the true one included", ge=0, le=1
     )
     validation_samples: PositiveInt | Auto = param(
-        "auto", "clean validation samples of each client; auto = 10 on digits, 50 elsewhere"
+        "auto", "clean validation samples of each client; auto = 10 below 10,000 training images, else 50"
     )
     validation_labels: Literal["iid", "one_class"] = param(
         "iid", "of a client: iid = at random; one_class = all of class (client number) mod (number of classes)"
@@ -138,7 +141,7 @@ class Longtail(Section):
     imbalance: Ratio | Auto = param(
         "auto",
         "samples of the last class per one of the first: class c keeps its first P/C imbalance^(c/(C-1)) of P samples;"
-        " auto = 0.1 on digits, 0.01 elsewhere",
+        " auto = 0.1 below 10,000 training images, else 0.01",
     )
     shards_per_client: int = param(0, "0 = random parts; else sorted by label and so many shards each", ge=0)
 

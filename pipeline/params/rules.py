@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from pipeline.data.catalog import data_for, own_problem, problem_in_use
 from pipeline.errors import UserError, not_allowed
 from pipeline.params.methods import DualOptions, FedProx, LocalOptions, PrimalOptions, ServerOptions, WeightedOptions
 from pipeline.params.pairs import (
@@ -17,7 +18,6 @@ from pipeline.params.pairs import (
     fitting,
     in_use,
     made_for,
-    meant,
     upper_on_clients,
 )
 from pipeline.params.sections import MODEL_NAMES, Params
@@ -29,7 +29,7 @@ def check_rules(params: Params) -> None:
     require_rates("partition.mixed.flip_rates", params.partition.mixed.flip_rates)
     require_rates("partition.label_noise.rates", params.partition.label_noise.rates)
     _pair(params)
-    if params.data.name == "toy":
+    if own_problem(params.data.name) == "toy":
         _has_products(params.train.precision)
     else:
         _model(params.model.name)
@@ -75,18 +75,20 @@ def require_plain_steps(method: str, options: ServerOptions) -> None:
 def _problem(params: Params) -> None:
     """Problems, data sets and partitions that come together only."""
     name, scheme = params.data.name, params.partition.scheme
-    for problem, names in OWN_DATA.items():
-        if params.problem != "auto" and (params.problem == problem) != (name in names):
+    own = own_problem(name)
+    for problem in OWN_DATA:
+        if params.problem != "auto" and (params.problem == problem) != (own == problem):
+            names = data_for(problem)
             fix = "problem: auto" + (f", or data.name: {names[-1]}" if params.problem == problem else "")
             raise UserError(
                 f"problem: {params.problem} does not go with data.name: {name}: the problem {problem} and the data"
                 f" {' or '.join(names)} come together. Fix: {fix}."
             )
-    few_shot = name in OWN_DATA["few_shot"]
-    if name != "toy" and few_shot != (scheme == "few_shot"):
+    few_shot = own == "few_shot"
+    if own != "toy" and few_shot != (scheme == "few_shot"):
         raise UserError(
             f"partition.scheme: {scheme} does not go with data.name: {name}: the scheme few_shot and the data"
-            f" {' or '.join(OWN_DATA['few_shot'])} come together. Fix: partition.scheme:"
+            f" {' or '.join(data_for('few_shot'))} come together. Fix: partition.scheme:"
             f" {'few_shot' if few_shot else 'lead'}."
         )
     for key in ("validation_per_label", "selection_per_label"):
@@ -102,7 +104,7 @@ def _problem(params: Params) -> None:
 def _pair(params: Params) -> None:
     """The table of `pipeline.params.pairs`, and heads of the kind that the method moves."""
     name = params.algorithm
-    problem = meant(params.problem, name, params.data.name)
+    problem = problem_in_use(params)
     kind = family(in_use(name, problem))
     if kind not in FITS[problem]:
         other = "" if problem in OWN_DATA else f"problem: {made_for(name)}, or "
@@ -123,7 +125,7 @@ def _pair(params: Params) -> None:
 def _validation(params: Params) -> None:
     """The upper level needs samples, and right labels on them."""
     part = params.partition
-    problem = meant(params.problem, params.algorithm, params.data.name)
+    problem = problem_in_use(params)
     own, scheme = part.client_validation, part.scheme
     cleaning = params.problems.data_cleaning.validation
     if scheme in DEALS_VALIDATION and own not in ("auto", 0):
@@ -160,7 +162,7 @@ def _validation(params: Params) -> None:
 def _local_steps(params: Params) -> None:
     """What learned client weights, control variates and duals cannot be combined with."""
     options, name, federation = getattr(params.algorithms, params.algorithm), params.algorithm, params.federation
-    weighted = meant(params.problem, name, params.data.name) == "client_weighting"
+    weighted = problem_in_use(params) == "client_weighting"
     steps = isinstance(options, WeightedOptions) and (options.weights.mode == "learned" or options.weights.server_steps)
     if steps and weighted and options.optimizer != "sgd":
         raise not_allowed(

@@ -58,13 +58,13 @@ class Partition(Section):
     ] = param("lead", "how training samples are dealt to clients; the section of that name holds its settings")
     validation_per_label: NonNegativeInt | Auto = param(
         "auto",
-        "server's clean validation samples per label; auto = 10 on digits, 0 on omniglot and glyphs, else 20; 0 where"
-        " the upper level is the clients' own",
+        "server's clean validation samples per label; auto = 10 below 10,000 training images, else 20, but 0 for"
+        " few-shot data; 0 will do where the upper level is the clients' own",
     )
     selection_per_label: NonNegativeInt | Auto = param(
         "auto",
-        "samples per label that no method sees, for choosing step sizes; auto = 5 on digits, 0 on omniglot and"
-        " glyphs, else 20",
+        "samples per label that no method sees, for choosing step sizes; auto = 5 below 10,000 training images, else"
+        " 20, but 0 for few-shot data",
     )
     client_validation: Share | Auto = param(
         "auto",
@@ -225,7 +225,9 @@ class Federation(Section):
         1.0, "probability (bernoulli) or fraction (fixed) of active clients", gt=0, le=1, symbol="p or AP"
     )
     batch_size: PositiveInt | Auto = param(
-        "auto", "minibatch per client and step; auto = 32 on digits, 64 elsewhere", symbol="B"
+        "auto",
+        "minibatch per client and step; auto = 32 below 10,000 training images, else 64, as for few-shot data",
+        symbol="B",
     )
     validation_batch_size: PositiveInt | Literal["all"] = param(
         "all", "server's minibatch of validation samples per step; all = the whole set", symbol="B_0"
@@ -292,7 +294,7 @@ class Params(Section):
     subset: Subset = section(Subset, "the first images of the data set only")
     partition: Partition = section(Partition, "who holds what")
     model: Model = section(Model, "the network")
-    problem: ProblemName = param("auto", "what is optimised; auto = what the data set or the algorithm is made for")
+    problem: ProblemName = param("auto", "what is optimised; auto = what the data or the algorithm are made for")
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
     algorithm: AlgorithmName = param("primal_dual", "the method")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pipeline.data import datasets, formats
+from pipeline.data.catalog import CATALOG
 from pipeline.data.datasets import load, prepare
 from pipeline.data.formats import upsample
 from pipeline.data.sources import MIRROR_VARIABLE
@@ -46,7 +47,7 @@ def test_digits_has_the_protocols_sizes(digits):
     raw = load(digits)
     assert (raw.name, raw.classes) == ("digits", 10)
     assert raw.test_images.shape == (359, 1, 28, 28)  # 20 % of 1797
-    assert raw.train_images.shape == (1438, 1, 28, 28)
+    assert raw.train_images.shape == (CATALOG["digits"].images, 1, 28, 28) == (1438, 1, 28, 28)
     assert raw.train_images.dtype == np.uint8
     assert raw.train_labels.dtype == np.int64
 
@@ -293,7 +294,7 @@ def test_real_files(tmp_path, name):
         pytest.skip(f"{MIRROR_VARIABLE} names no folder with {name}")
     prepare(name, tmp_path / name, MIRROR)
     raw = load(tmp_path / name)
-    assert raw.train_images.shape == (60000, 1, 28, 28)
+    assert raw.train_images.shape == (CATALOG[name].images, 1, 28, 28) == (60000, 1, 28, 28)
     assert raw.test_images.shape == (10000, 1, 28, 28)
     mean = raw.train_images.mean() / 255
     if name == "mnist":

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from pipeline.data import characters, sources
+from pipeline.data.catalog import CATALOG
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
 from pipeline.data.sources import MIRROR_VARIABLE, OriginalFile, Source
@@ -104,7 +105,7 @@ def glyphs():
 
 
 def test_glyphs_are_many_classes_of_twenty_and_the_test_has_others(glyphs):
-    assert glyphs.train_images.shape == (4000, 1, 28, 28)
+    assert glyphs.train_images.shape == (CATALOG["glyphs"].images, 1, 28, 28) == (4000, 1, 28, 28)
     assert glyphs.test_images.shape == (1200, 1, 28, 28)
     assert np.bincount(glyphs.train_labels).tolist() == [20] * 200
     assert np.unique(glyphs.test_labels).tolist() == list(range(200, 260))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import resolve
+from pipeline.data.catalog import data_for, resolve
 from pipeline.errors import UserError
 from pipeline.params import METHODS, Params
 from pipeline.params.pairs import FAMILIES, FITS, HEADS, OWN_DATA, REASONS, family, in_use, made_for
@@ -47,7 +47,7 @@ def test_families_are_the_kinds_of_turn():
 def test_every_pair_is_allowed_or_refused_with_the_reason(method, problem):
     settings = {"algorithm": method, "problem": problem}
     if problem in OWN_DATA:
-        settings["data__name"] = OWN_DATA[problem][-1]
+        settings["data__name"] = data_for(problem)[-1]
     if problem == "few_shot":
         settings["partition__scheme"] = "few_shot"
     if method == "exact_gradient":

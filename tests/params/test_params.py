@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import CATALOG, problem_in_use
+from pipeline.data.catalog import CATALOG, data_for, problem_in_use
 from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError
 from pipeline.models import MODELS
 from pipeline.params import METHODS, LocalOptions, Params
 from pipeline.params.loading import dotted, load_params, schema
-from pipeline.params.pairs import OWN_DATA
 from pipeline.params.rules import check_rules
 from pipeline.params.sections import MODEL_NAMES
 from pipeline.params.spec import override
@@ -60,7 +59,7 @@ def test_names_agree_with_the_rooms_that_serve_them():
     assert schemes == set(SCHEMES)
     for name in CATALOG:
         told = answer_to("name: digits", f"name: {name}")
-        if name in OWN_DATA["few_shot"]:
+        if name in data_for("few_shot"):
             assert told is not None
             assert "Fix: partition.scheme: few_shot" in told
         else:

@@ -21,8 +21,7 @@ from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
 from pipeline.oracles import FusedOracle
-from pipeline.params import Params, PrimalDual
-from pipeline.params.spec import override
+from pipeline.params import PrimalDual
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.resume import MATHEMATICS, ResumeFolder
@@ -398,32 +397,3 @@ def test_history_of_many_clients_is_a_summary(tmp_path):
     assert float(row["client_weight_clean"]) == pytest.approx(weights[:100].sum())
     with np.load(tmp_path / "out" / "client_weights_history.npz") as saved:
         assert saved["weights"].shape == (1, 200)
-
-
-def test_auto_is_resolved_by_the_data_set():
-    found = resolve(Params())
-    assert (found.federation.batch_size, found.partition.validation_per_label) == (32, 10)
-    assert found.partition.lead.noise_samples == 100
-
-
-def test_the_lead_method_clips_on_digits_where_clients_may_be_absent():
-    for name, participation, expected in (
-        ("digits", 1.0, 0.0),
-        ("digits", 0.5, 15.0),
-        ("mnist", 0.5, 0.0),
-        ("toy", 0.5, 0.0),
-    ):
-        given = override(Params(), {"data.name": name, "federation.participation": participation})
-        assert resolve(given).algorithms.primal_dual.clip_norm == expected
-        mine = override(given, {"algorithms.primal_dual.clip_norm": 3.0})
-        assert resolve(mine).algorithms.primal_dual.clip_norm == 3.0
-
-
-def test_the_lead_method_s_gamma_rises_on_fashion_mnist():
-    for name in ("digits", "mnist", "fashion-mnist", "cifar10", "toy"):
-        given = override(Params(), {"data.name": name})
-        expected = "rising" if name == "fashion-mnist" else "constant"
-        assert resolve(given).algorithms.primal_dual.gamma_schedule == expected
-        for chosen in ("rising", "constant"):
-            mine = override(given, {"algorithms.primal_dual.gamma_schedule": chosen})
-            assert resolve(mine).algorithms.primal_dual.gamma_schedule == chosen
