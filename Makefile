@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run sweep paper paper-quick experiments test check ui publish bench clean
+.PHONY: help setup run recipe sweep paper paper-quick experiments test check ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the whole pipeline on the committed params.yaml
 	@$(BIN)/python -m stages.check # first, in our words: DVC cannot read a broken params.yaml either
 	$(BIN)/dvc repro
+
+recipe: setup ## settings tuned for one data set into params.yaml: NAME=toy; without NAME the list of them
+	@$(BIN)/python -m stages.recipe $(NAME)
 
 sweep: setup ## the runs that `sweep` in params.yaml names: seeds and values, results in results/sweep
 	@$(BIN)/python -m stages.sweep

@@ -23,7 +23,7 @@ from pipeline.errors import UserError
 from pipeline.params.sections import Params
 from pipeline.params.spec import Section, dotted, flat
 
-__all__ = ["checked", "describe", "dotted", "flat", "load", "load_params", "read_yaml", "schema"]
+__all__ = ["checked", "describe", "dotted", "flat", "load", "load_params", "parsed", "read_yaml", "schema"]
 
 Record = TypeVar("Record", bound=Section)
 
@@ -60,20 +60,27 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The file as plain dictionaries, by the rules of YAML 1.2 (as DVC reads it)."""
+def read_yaml(path: Path, yaml: YAML | None = None) -> dict[str, Any]:
+    """The file as plain dictionaries, by the rules of YAML 1.2 (as DVC reads it); or as another parser has it."""
     if not path.is_file():
         raise UserError(f"{path} does not exist. Fix: run from the project's root, or git checkout {path.name}.")
     try:
-        tree = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path.name}: not a UTF-8 text. Fix: save it as UTF-8.") from None
+    return parsed(text, path.name, yaml)
+
+
+def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
+    """A text as `read_yaml` has a file. name: where it comes from, for the messages."""
+    try:
+        tree = (yaml or YAML(typ="safe", pure=True)).load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path.name}{line}: not valid YAML: {error.problem}. Fix: mend that line.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path.name}: not a UTF-8 text. Fix: save it as UTF-8.") from None
+        raise UserError(f"{name}{line}: not valid YAML: {error.problem}. Fix: mend that line.") from None
     if not isinstance(tree, dict):
-        raise UserError(f"{path.name}: must hold `key: value` lines. Fix: git checkout {path.name}.")
+        raise UserError(f"{name}: must hold `key: value` lines. Fix: git checkout {name}.")
     return tree
 
 

@@ -1,4 +1,4 @@
-"""The toy laboratory through the same stages, by changing one line."""
+"""The toy laboratory through the same stages, by its recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_toy_runs_through_the_same_stages(project):
-    project.edit("name: digits", "name: toy", "eta_w: 0.1", "eta_w: 0.03", "gamma: 4.0", "gamma: 2.0")
+    assert "data.name: digits -> toy" in project.python("-m", "stages.recipe", "toy").stdout
     project.edit("rounds: 24", "rounds: 300")
     assert ran(project.dvc("repro")) == ["check", "download", "partition", "train", "evaluate"]
     metrics = project.json("results/metrics.json")

@@ -1,0 +1,58 @@
+"""Recipes hold the settings of the runs that they quote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import cells
+from experiments.study import load_study
+from pipeline.params.recipes import read_recipe
+
+ROOT = Path(__file__).parents[2]
+TABLE, FASHION = "primal_dual_weighting/cells/full-table", "primal_dual_weighting/cells/full-fashion"
+COMPETITORS = ("rfho", "fednest", "sustain", "afl", "average", "validation-only", "oracle-weights")
+RUNS = [
+    ("fashion-mnist", f"{FASHION}/primal-dual_*"),
+    *(("mnist-competitors", f"{TABLE}/{method}_*") for method in COMPETITORS),
+    ("mnist-gamma-10", f"{TABLE}/primal-dual--gamma-10-and-clipped_*"),
+    ("mnist-clipped-series", f"{TABLE}/*--clipped_p1_*"),
+    ("mnist-hyper-representation", "simfbo/cells/full/hyper_representation/*--searched--MNIST--non-i-i-d*"),
+    *(
+        ("mnist-data-cleaning", f"fedbio/cells/full/data_cleaning/{row}--noise-0-8_*")
+        for row in ("FedBiO", "FedBiOAcc", "FedNest")
+    ),
+    ("toy-noisy", "primal_dual_weighting/cells/full-toy/steadied-20/primal-dual*"),
+]
+FREE = ("algorithm", "seed", "federation.participation", "train.rounds", "train.eval_every")
+"""What the runs that a recipe quotes differ in."""
+
+
+def same(name: str, settings: dict) -> bool:
+    """Whether the recipe, with those of the run, says all that decides the run."""
+    recipe = read_recipe(name, ROOT / "recipes")
+    return cells.in_use(recipe | {key: settings[key] for key in FREE if key in settings}) == cells.in_use(settings)
+
+
+@pytest.mark.parametrize(("name", "pattern"), RUNS)
+def test_a_recipe_is_what_was_run(name, pattern):
+    files = list((ROOT / "experiments").glob(f"{pattern}.json"))
+    assert files
+    for path in files:
+        assert same(name, json.loads(path.read_text())["cell"]["settings"]), path.name
+
+
+def test_the_few_shot_recipe_is_what_is_run():
+    slots = list(load_study("fedbio", "quick").table("few_shot"))
+    assert slots
+    assert all(same("glyphs", slot.cell.settings) for slot in slots)
+
+
+def test_the_searched_steps_on_digits_are_the_page_s():
+    recipe = read_recipe("digits-mlp", ROOT / "recipes")
+    found = json.loads((ROOT / "experiments/primal_dual_weighting/pages/quick/winners.json").read_text())
+    for method in ("rfho", "fednest", "sustain"):
+        for step, value in found[method].items():
+            assert recipe[f"algorithms.{method}.{step}"] == value
