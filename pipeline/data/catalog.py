@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pipeline.params import Params, Partition, Problems
-from pipeline.params.methods import Algorithms
 from pipeline.params.pairs import DEALS_VALIDATION, HEADS, ProblemName, family, in_use, made_for, upper_on_clients
 from pipeline.params.spec import Auto
 
@@ -89,7 +88,6 @@ def resolve(params: Params) -> Params:
     samples, so none counts."""
     problem = problem_in_use(params)
     params = replace(params, problem=problem, algorithm=in_use(params.algorithm, problem))
-    params = replace(params, algorithms=_algorithms(params.algorithms))
     if params.data.name == TOY:
         part = replace(params.partition, client_validation=0.0)
         return replace(params, partition=part, federation=replace(params.federation, batch_size=1))
@@ -103,16 +101,6 @@ def resolve(params: Params) -> Params:
 def _settled(value: Value | Auto, auto: Value) -> Value:
     """A setting, or what its `auto` stands for."""
     return auto if value == "auto" else value
-
-
-def _algorithms(algorithms: Algorithms) -> Algorithms:
-    """The lead method's `auto`: as the paper, on all data."""
-    lead = algorithms.primal_dual
-    if lead.clip_norm == "auto":
-        lead = replace(lead, clip_norm=0.0)
-    if lead.gamma_schedule == "auto":
-        lead = replace(lead, gamma_schedule="constant")
-    return replace(algorithms, primal_dual=lead)
 
 
 def _problems(params: Params, info: DatasetInfo) -> Problems:

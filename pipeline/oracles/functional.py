@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
-from pipeline.oracles.weighting import FusedOracle, client_by_client, forward_over_reverse
+from pipeline.oracles.weighting import FusedOracle, client_by_client, forward_over_reverse, validation_product
 from pipeline.problems.base import Batch
 
 
@@ -39,3 +39,6 @@ class FunctionalOracle(FusedOracle):
 
     def validation_gradient(self, w: Tensor, batch: Batch) -> Tensor:
         return grad(lambda v: self.problem.validation_loss(v, batch))(w)
+
+    def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        return validation_product(self.problem, w, v, batch)

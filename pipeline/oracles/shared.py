@@ -103,6 +103,10 @@ class SharedOracle:
         """Computed by every process, which costs less than waiting for one; the first one's counts."""
         return self._share.same(self._oracle.validation_gradient(w, batch))
 
+    def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        """Likewise."""
+        return self._share.same(self._oracle.validation_product(w, v, batch))
+
 
 class SharedLocal(SharedOracle):
     """The same for methods with local steps: what they ask at the clients' own parameters, they ask of the clients

@@ -81,6 +81,10 @@ class Oracle(Protocol):
         """grad f_0(w; B_0), [d]."""
         ...
 
+    def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        """Hess f_0(w; B_0) v, [d]."""
+        ...
+
 
 def _gradient(loss: Tensor, w: Tensor, create_graph: bool = False) -> Tensor:
     return torch.autograd.grad(loss, w, create_graph=create_graph)[0]
@@ -97,6 +101,16 @@ def forward_over_reverse(
 
     (_, gradient), (inner, product), *_ = jvp(losses_and_gradient, (w,), (lam,))
     return gradient, product, inner
+
+
+def validation_product(problem: WeightingProblem, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+    """Hess f_0(w; B_0) v."""
+
+    def gradient(u: Tensor) -> Tensor:
+        return grad(lambda point: problem.validation_loss(point, batch))(u)
+
+    product: Tensor = jvp(gradient, (w,), (v,))[1]
+    return product
 
 
 def client_by_client(function: Callable[[Batch], Result], batch: Batch) -> Result:
@@ -171,6 +185,10 @@ class FusedOracle:
         with torch.enable_grad():
             return _gradient(self.problem.validation_loss(w, batch), w)
 
+    def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        with torch.enable_grad():
+            return validation_product(self.problem, w.detach(), v, batch)
+
     @property
     def _one_by_one(self) -> bool:
         return self.problem.one_by_one
@@ -210,6 +228,11 @@ class LoopOracle(FusedOracle):
     def losses(self, w: Tensor, batch: Batch) -> Tensor:
         with torch.no_grad():
             return torch.stack([self._loss(w, batch, i) for i in range(self._count(batch))])
+
+    def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            return _gradient(_gradient(self.problem.validation_loss(w, batch), w, create_graph=True) @ v, w)
 
     def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         w = w.detach().requires_grad_()

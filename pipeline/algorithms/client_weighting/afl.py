@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting import estimators, lower, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Afl
 
@@ -37,7 +37,7 @@ def init(turn: WeightingTurn) -> State:
     memory = estimators.remembered(turn, w)
     if memory:
         memory["losses"] = w.new_zeros(turn.problem.clients)
-    return State({"w": w, "x": x}, memory)
+    return State({"w": w, "x": x}, steps.remembered(turn, memory, w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -51,7 +51,10 @@ def step(state: State, turn: WeightingTurn) -> Step:
         ascent = memory["losses"].clone()
     else:
         ascent = estimators.scatter(losses, active, turn.problem.clients)
-    return Step(descent.directions | {"x": -ascent}, descent.cost + Cost(floats_up=len(active)))
+    return Step(
+        descent.directions | {"x": steps.weight_direction(memory, -ascent, active)},
+        descent.cost + Cost(floats_up=len(active)),
+    )
 
 
 AFL = Algorithm(

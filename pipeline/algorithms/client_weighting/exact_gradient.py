@@ -27,7 +27,7 @@ from torch import Tensor
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting import estimators, lower, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.errors import UserError
 from pipeline.params import ExactGradient
@@ -43,7 +43,7 @@ def init(turn: WeightingTurn) -> State:
             f" {turn.problem.dimension}. Fix: another algorithm, such as primal_dual; this one is for the toy problem."
         )
     w, x = lower.start(turn)
-    return State({"w": w, "x": x}, estimators.remembered(turn, w))
+    return State({"w": w, "x": x}, steps.remembered(turn, estimators.remembered(turn, w), w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -62,7 +62,10 @@ def step(state: State, turn: WeightingTurn) -> Step:
     g_x = -estimators.inner_products(turn, state.memory, v, active, fresh)
     m, n = len(measured), len(active)
     cost = Cost(1, floats_up=d * (d + 1) // 2 * m, floats_down=d * m, hvps=d * m)
-    return Step({"x": g_x}, cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n))
+    return Step(
+        {"x": steps.weight_direction(state.memory, g_x, active)},
+        cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n),
+    )
 
 
 def _hessian(turn: WeightingTurn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators, lower, neumann
+from pipeline.algorithms.client_weighting import estimators, lower, neumann, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import FedNest
 
@@ -34,7 +34,7 @@ from pipeline.params import FedNest
 def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N."""
     w, x = lower.start(turn)
-    return State({"w": w, "x": x}, estimators.remembered(turn, w))
+    return State({"w": w, "x": x}, steps.remembered(turn, estimators.remembered(turn, w), w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -51,7 +51,10 @@ def step(state: State, turn: WeightingTurn) -> Step:
     fresh = turn.oracle.inner_products(w, v, B)
     g_x = -estimators.inner_products(turn, state.memory, v, active, fresh)
     n, d = len(active), turn.problem.dimension
-    return Step({"x": g_x}, cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n))
+    return Step(
+        {"x": steps.weight_direction(state.memory, g_x, active)},
+        cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n),
+    )
 
 
 FEDNEST = Algorithm(

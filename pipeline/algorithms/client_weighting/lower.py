@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline import projections
 from pipeline.algorithms.base import Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators
+from pipeline.algorithms.client_weighting import estimators, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 
 
@@ -22,11 +22,15 @@ def start(turn: WeightingTurn) -> tuple[Tensor, Tensor]:
 
 
 def descend(state: State, turn: WeightingTurn) -> Step:
-    """The direction of w: sum_i x_i g_i, by the estimator in force, clipped."""
+    """The direction of w: sum_i x_i g_i, by the estimator in force, clipped and within the curvature."""
     w, x = state.variables["w"], state.variables["x"]
     active = turn.active().to(w.device)
     B = turn.batch("gradient", active, turn.federation.batch_size)
     sum_g = estimators.weighted_gradient(turn, state.memory, w, x, active, B)
     n, d = len(active), turn.problem.dimension
     direction = projections.clip(sum_g, turn.hyper.clip_norm)
+    shortening = steps.shortening(turn, w, direction)
+    if "shortening" in state.memory:  # of a method that differentiates the realised steps
+        state.memory["shortening"][turn.inner - 1] = shortening
+    direction = shortening * direction
     return Step({"w": direction}, Cost(1, floats_up=d * n, floats_down=d * n, gradients=n))

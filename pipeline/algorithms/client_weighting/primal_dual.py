@@ -19,58 +19,81 @@ one inner product per client instead of an inverse Hessian.
 | Gamma, D_lambda | `hyper.gamma`, `hyper.dual_radius` | scalars |
 | s_t (ours) | with `gamma_schedule: rising` the schedule's factor of all step sizes, `turn.schedule`; else 1 | scalar |
 | rho (ours) | `hyper.dual_damping`; 0 = the paper | scalar |
-| (ours) | `hyper.clip_norm`; 0 = the paper | scalar |
 | eta_w, eta_lambda, eta_x | `hyper.eta_w`, ... | scalars |
 | K | `hyper.inner_steps` | |
 
-For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.algorithms.client_weighting.estimators`):
+For t = 1..T, k = 1..K, with sums estimated over the active clients (`pipeline.algorithms.client_weighting.estimators`),
+H = sum_i x_i Hess f_i(w), G = sum_i x_i g_i and the residual r of the dual's linear system H lambda = - grad f_0:
 
-    g_w      = s_t ( grad f_0(w; B_0) + sum_i x_i h_i ) + Gamma sum_i x_i g_i
-    g_lambda =                                                  sum_i x_i g_i - s_t rho lambda
-    w <- w - eta_w g_w ;   lambda <- Proj( lambda + eta_lambda g_lambda )          simultaneously
+    r        = s_t ( grad f_0(w; B_0) + sum_i x_i h_i )
+    w       <- w - eta_w ( r + Gamma G )
+    lambda  <- Proj( lambda - eta_lambda ( r + s_t Gamma rho lambda ) )     `dual: residual`, the default
+    lambda  <- Proj( lambda + eta_lambda ( G - s_t rho lambda ) )           `dual: printed`, Algorithm 2
     after k = K:   x <- Proj_X( x - eta_x g_x ),   g_x,i = lambda_K^T g_(K,i)      values BEFORE the K-th update
 
-The text prints g_w's last term outside the sum; the Lagrangian puts it inside, with x_i (specification, section 2,
-item 1). g_i and h_i come from independent minibatches B and B', which the analysis needs. The pass that yields h_i also
-yields lambda^T grad f_i on B'; the mean with the one on B has half the variance for nothing (`hypergradient_batch:
-both`), so that noise clients, which the projection holds at 0 from one side only, wander off half as far. With B' = B
-(`product_batch_size: shared`) that pass yields g_i as well, so a client makes one pass instead of two; each direction
-stays unbiased by itself, but the errors of g_i and h_i are correlated and lambda^T grad f_i has its full variance.
+w and lambda move simultaneously; how long each step may be, and the units of x's, are those of
+`pipeline.algorithms.client_weighting.steps`. The text prints g_w's last term outside the sum; the Lagrangian puts it
+inside, with x_i (specification, section 2, item 1). g_i and h_i come from independent minibatches B and B', which the
+analysis needs. The pass that yields h_i also yields lambda^T grad f_i on B'. Averaging the one on B with it
+(`hypergradient_batch: both`) costs one number and takes away the minibatches' half of the variance at full
+participation (2.17 to 1.19 on the noisy toy); at participation 0.5 under `paper` the draw of clients dominates, and the
+two share it. With B' = B (`product_batch_size: shared`) that pass yields g_i as well, so a client makes one pass
+instead of two; each direction stays unbiased by itself, but the errors of g_i and h_i are correlated and lambda^T grad
+f_i has its full variance.
 
-Damping (ours). Along directions in which H = sum_j x_j Hess f_j is flat nothing ever pulls lambda back: what the first,
-crude rounds left there stays, and blurs lambda^T grad f_i between good and bad clients. Subtracting rho/2 ||lambda||^2
-from L_x makes the stationary point
+Why the dual steps along the residual (ours)
+--------------------------------------------
+The printed dual collects G, and so does w: with kappa = eta_lambda / (eta_w Gamma), undamped and inside the ball,
 
-    sum_i x_i grad f_i(w) = rho lambda ,      lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
+    mu_t = lambda_t + kappa (w_t - w_1)   obeys   mu_(t+1) - mu_t = - (eta_lambda / Gamma) r
 
-so the dual is the Tikhonov-damped solve, Gamma rho added to every curvature; it forgets at the rate eta_lambda rho.
-With lambda maximised out, w minimises f_0 + Gamma sum_i x_i f_i + ||sum_i x_i grad f_i||^2 / (2 rho): rho is the
-inverse penalty on the lower level's residual, and rho -> 0 gives back the constraint. The price is a bias of
-lambda^T grad f_i against the hypergradient, O(Gamma rho): the derivative of that minimum, less Gamma times that of
-sum_i x_i f_i, also holds Gamma (f_i(w_rho) - f_i(w*)), which needs the undamped w*.
+so lambda = mu - kappa (w_t - w_1): a solver of H lambda = - grad f_0, minus the path of training. While the model still
+trains the path is far larger, and its inner product with g_i is about + kappa eta_w Gamma G^T g_i, positive for clients
+that agree with the others: their weight falls, and that of bad clients rises. On 22 federations the printed dual ranks
+bad clients first after 100 rounds on every one (`experiments/trust`). The path needs sgd on w and the undamped dual;
+momentum, adam and several inner steps put another path in its place, and damping lets it decay at the rate eta_lambda
+rho. The residual dual has no memory of the path under any optimizer, K or estimator: its direction is a function of the
+present (w, lambda, x) alone, unbiased under `paper`, and built from answers that the method needs anyway (the same
+gradients, products and floats).
+
+Stationary points. r + Gamma G = 0 and r = 0 hold where G = 0 and H lambda = - grad f_0: the printed method's own. With
+damping rho, r = - Gamma rho lambda and so G = rho lambda, lambda = -(H + Gamma rho I)^(-1) grad f_0: again the
+printed method's. On the ball's boundary -r = kappa lambda with kappa >= 0, which is damping by rho = kappa / Gamma.
+
+Stability. At a fixed x let H and A = Hess f_0 + sum_i x_i D^3 f_i[lambda] have the eigenvalues h > 0 and a in a common
+direction. One step maps the errors of (w, lambda) by I - M,
+
+    M = [ eta_w (a + Gamma h)   eta_w h      ]        det M = eta_w eta_lambda Gamma h^2
+        [ eta_lambda a          eta_lambda h ]         tr M = eta_w a + (eta_lambda + eta_w Gamma) h
+
+With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts if and only if (Jury's conditions)
+
+    (2 - p)(2 - q) > 2 eta_w a .
+
+`curvature_limit` c keeps p, q <= c, and the right-hand side at 2 c a / (Gamma h).
+
+For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
+eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times slower.
+Where the server's curvature dominates (a >> Gamma h) the slow rates are eta_lambda Gamma h^2 / a against
+eta_lambda h^2 / a, again a factor Gamma. A negative a, as networks have it, is borne down to about
+-(eta_lambda / eta_w + Gamma) h, against -Gamma h with the printed dual. SOBA, whose model takes no part of r, has the
+rates eta_w Gamma h and eta_lambda h whatever a is (M is triangular), but its model never uses the server's samples.
+
+Damping (ours, off). Along directions in which H is flat the dual grows until it meets the ball. rho > 0 adds Gamma rho
+to every curvature of its system. The price is a bias: w is displaced by O(rho) and lambda by O(Gamma rho), so
+lambda^T grad f_i is off by O((1 + Gamma) rho).
+
+Rising Gamma (ours). As a penalty method raises its penalty, `gamma_schedule: rising` takes Gamma_t = Gamma / s_t with
+the schedule's factor s_t; w's scheduled step is taken times s_t once more, so that w moves along the clients' gradients
+as before. These are the factors s_t above. With damping its pull on w, G = s rho lambda, falls with s. With adam, whose
+steps do not depend on a direction's length, only Gamma_t matters.
 
 Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (in the version with appendix: more than
-(D_lambda L2 + L1)/mu), D_lambda >= max_x ||lambda*(x)||.
-Networks are not convex: Gamma and the ball are then what keeps (w, lambda) stable. w moves by eta_w Gamma along the
-clients' gradients and by eta_w along the server's own: a larger Gamma at equal eta_w Gamma is less pulled to the
-server's few samples, and the dual grows more slowly, since it is driven by sum_i x_i g_i, about 1/Gamma of the
-server's gradient. Gamma rho is the damping in units of curvature. The defaults come from some twenty trials on
-digits, MNIST and Fashion-MNIST, judged by accuracy, that on the test set too, and weights of the whole run.
+(D_lambda L2 + L1)/mu), D_lambda >= max_x ||lambda*(x)||. Networks are not convex: Gamma, the ball and the limited steps
+are then what keeps (w, lambda) stable. w moves by eta_w Gamma along the clients' gradients and by eta_w along the
+server's own: a larger Gamma at equal eta_w Gamma is less pulled to the server's few samples.
 
-Rising Gamma (ours). Damping also pulls w from w* by O(rho), towards the minimum of f_0. As a penalty method raises its
-penalty, so here Gamma_t = Gamma / s_t and rho_t = s_t rho; w's scheduled step is taken times s_t once more, so that w
-moves along the clients' gradients as before. These are the factors s_t above. The stationary point under s is
-
-    sum_i x_i grad f_i(w) = s rho lambda ,    lambda = -(H + Gamma rho I)^(-1) grad f_0(w)
-
-so w's distance to w* falls with s. The dual stays the same damped solve, with the bias O(Gamma rho) that this has by
-itself, but follows at s times the speed of a constant Gamma. With adam, whose steps do not depend on a
-direction's length, only Gamma_t matters.
-
-Clipping (ours). Where a network leaves its first plateau, curvatures and with them h_i grow a hundredfold within a
-few rounds; a step along them can leave it dead for good: one run of eight ended so on digits at participation 0.5.
-The direction of w, factors s_t included, is therefore shortened to `clip_norm`, which changes no stationary point of
-exact directions.
+How the defaults were chosen: `experiments/trust`, "Defaults".
 """
 
 from __future__ import annotations
@@ -79,7 +102,7 @@ import torch
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators
+from pipeline.algorithms.client_weighting import estimators, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import PrimalDual
 
@@ -96,7 +119,7 @@ def init(turn: WeightingTurn) -> State:
     if estimators.in_force(turn, w, vectors=2) == "memory":
         memory["G"] = w.new_zeros(problem.clients, problem.dimension)
         memory["H"] = torch.zeros_like(memory["G"])
-    return State({"w": w, "lambda": lam, "x": x}, memory)
+    return State({"w": w, "lambda": lam, "x": x}, steps.remembered(turn, memory, w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -135,15 +158,18 @@ def step(state: State, turn: WeightingTurn) -> Step:
         g_x = estimators.scatter(inner, active, problem.clients) if wants_x else None
 
     g_0 = oracle.validation_gradient(w, turn.validation())
-    # `auto` is up to the data set; where none has decided, it is the paper's: no clipping, a constant Gamma.
-    clip_norm = 0.0 if hyper.clip_norm == "auto" else hyper.clip_norm
     s = turn.schedule if hyper.gamma_schedule == "rising" else 1.0
-    g_w = projections.clip(s * (g_0 + sum_h) + hyper.gamma * sum_g, clip_norm)
-    directions = {"w": g_w, "lambda": s * hyper.dual_damping * lam - sum_g}
+    r = s * (g_0 + sum_h)
+    g_w = projections.clip(r + hyper.gamma * sum_g, hyper.clip_norm)
+    if hyper.dual == "residual":
+        g_lambda = steps.dual_within_curvature(turn, lam, sum_h, r + s * hyper.gamma * hyper.dual_damping * lam)
+    else:
+        g_lambda = s * hyper.dual_damping * lam - sum_g
+    directions = {"w": steps.within_curvature(turn, w, g_w, hyper.gamma), "lambda": g_lambda}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)
     if turn.inner == hyper.inner_steps:
-        directions["x"] = state.memory["hypergradient"]
+        directions["x"] = steps.weight_direction(state.memory, state.memory["hypergradient"], active)
 
     # Per active client: down w and lambda, up g_i and h_i; a product-batch inner product is one more number.
     from_product = hyper.hypergradient_batch != "gradient" and estimator != "memory" and not shared

@@ -9,7 +9,7 @@ Source: Franceschi, Donini, Frasconi and Pontil, "Forward and reverse gradient-b
 | a | `a` | [d] |
 | Z = dw/dx | `Z`, transposed: row i is dw/dx_i | [N, d] |
 | K | `hyper.inner_steps` | |
-| eta_w, eta_x | the step size in force (schedule included), `hyper.eta_x` | scalars |
+| eta_w, eta_x | the step size as taken (schedule and `curvature_limit` included), `hyper.eta_x` | scalars |
 
     w_(k+1) = w_k - eta_w sum_i x_i grad f_i(w_k),   k = 0..K-1              then  x <- Proj_X( x - eta_x g_x )
 
@@ -24,7 +24,7 @@ the trajectory is kept. Forward equals reverse; it costs N products a step but n
 absent client's remembered gradient counts as one that does not depend on w; in reverse its newest one stands in for
 every k, so that the two modes agree exactly for K = 1 only.
 
-(Nor is the sum of active weights in `normalised` coefficients differentiated.)
+(Neither the sum of active weights in `normalised` coefficients nor the limit of a step is differentiated.)
 
 The steps must be plain ones: with momentum or Adam the realised steps are others than those differentiated here.
 
@@ -42,7 +42,7 @@ from torch import Tensor
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting import estimators, lower, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Rfho
 from pipeline.params.rules import require_plain_steps
@@ -54,7 +54,8 @@ def init(turn: WeightingTurn) -> State:
     w, x = lower.start(turn)
     rows = {"trajectory": turn.hyper.inner_steps} if turn.hyper.mode == "reverse" else {"Z": turn.problem.clients}
     memory = {name: w.new_zeros(count, turn.problem.dimension) for name, count in rows.items()}
-    return State({"w": w, "x": x}, memory | estimators.remembered(turn, w))
+    memory["shortening"] = w.new_ones(turn.hyper.inner_steps)
+    return State({"w": w, "x": x}, steps.remembered(turn, memory | estimators.remembered(turn, w), w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -62,19 +63,22 @@ def step(state: State, turn: WeightingTurn) -> Step:
     reverse, last = turn.hyper.mode == "reverse", turn.inner > turn.hyper.inner_steps
     if last:
         a = turn.oracle.validation_gradient(state.variables["w"], turn.validation())
-        return _backward(state, turn, a) if reverse else Step({"x": state.memory["Z"] @ a}, Cost())
+        g_x, cost = _backward(state, turn, a) if reverse else (state.memory["Z"] @ a, Cost())
+        answered = turn.at(turn.hyper.inner_steps).active().to(a.device)
+        return Step({"x": steps.weight_direction(state.memory, g_x, answered)}, cost)
     if reverse:
         state.memory["trajectory"][turn.inner - 1] = state.variables["w"]
         return lower.descend(state, turn)
     return _forward(state, turn)
 
 
-def _backward(state: State, turn: WeightingTurn, a: Tensor) -> Step:
-    """The way back over the realised steps, from a = grad f_0(w_K)."""
-    x, eta, d = state.variables["x"], turn.step_sizes["w"], turn.problem.dimension
+def _backward(state: State, turn: WeightingTurn, a: Tensor) -> tuple[Tensor, Cost]:
+    """The way back over the realised steps, from a = grad f_0(w_K): g_x and what it costs."""
+    x, d = state.variables["x"], turn.problem.dimension
+    realised = turn.step_sizes["w"] * state.memory["shortening"]
     g_x, cost = torch.zeros_like(x), Cost()
     for k in range(turn.hyper.inner_steps, 0, -1):
-        w, then = state.memory["trajectory"][k - 1], turn.at(k)
+        w, eta, then = state.memory["trajectory"][k - 1], realised[k - 1], turn.at(k)
         active = then.active().to(w.device)
         B, n = then.batch("gradient", active, turn.federation.batch_size), len(active)
         if k > 1:
@@ -86,17 +90,19 @@ def _backward(state: State, turn: WeightingTurn, a: Tensor) -> Step:
         if k > 1:
             a = a - eta * product
             cost += Cost(floats_up=d * n, hvps=n)
-    return Step({"x": g_x}, cost)
+    return g_x, cost
 
 
 def _forward(state: State, turn: WeightingTurn) -> Step:
     """One step of w, and of Z with it."""
     hyper, N, d = turn.hyper, turn.problem.clients, turn.problem.dimension
-    w, x, Z, eta = state.variables["w"], state.variables["x"], state.memory["Z"], turn.step_sizes["w"]
+    w, x, Z = state.variables["w"], state.variables["x"], state.memory["Z"]
     active = turn.active().to(w.device)
     B, n = turn.batch("gradient", active, turn.federation.batch_size), len(active)
     sum_g, G = estimators.all_gradients(turn, state.memory, w, x, active, B)
     cost = Cost(1, floats_up=d * n, floats_down=d * n, gradients=n)
+    shortening = steps.shortening(turn, w, sum_g)
+    eta = turn.step_sizes["w"] * shortening
     if turn.inner == 1 and (hyper.mode == "forward" or turn.round == 1):
         Z.zero_()
     else:
@@ -104,7 +110,7 @@ def _forward(state: State, turn: WeightingTurn) -> Step:
         Z -= eta * torch.stack(products)
         cost += Cost(floats_up=N * d * n, floats_down=N * d * n, hvps=N * n)
     Z -= eta * G
-    return Step({"w": sum_g}, cost)
+    return Step({"w": shortening * sum_g}, cost)
 
 
 RFHO = Algorithm(

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
-from pipeline.algorithms.client_weighting import estimators, lower, neumann
+from pipeline.algorithms.client_weighting import estimators, lower, neumann, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Sustain
 
@@ -43,11 +43,11 @@ def init(turn: WeightingTurn) -> State:
     w, x = lower.start(turn)
     memory = {"momentum_w": w.new_zeros(w.shape), "momentum_x": x.new_zeros(x.shape)}
     memory |= {"previous_w": w.clone(), "previous_x": x.clone()}
-    return State({"w": w, "x": x}, memory | estimators.remembered(turn, w))
+    return State({"w": w, "x": x}, steps.remembered(turn, memory | estimators.remembered(turn, w), w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
-    """Directions of w and x: the two momenta, that of w clipped."""
+    """Directions of w and x: the two momenta, that of w clipped and within the curvature, that of x scaled."""
     memory, keep = state.memory, 1.0 - turn.hyper.storm_weight
     w, x, d_w, d_x = state.variables["w"], state.variables["x"], memory["momentum_w"], memory["momentum_x"]
     two_points = turn.round > 1
@@ -63,7 +63,11 @@ def step(state: State, turn: WeightingTurn) -> Step:
         d_x.copy_(new_x)
     memory["previous_w"].copy_(w)
     memory["previous_x"].copy_(x)
-    return Step({"w": projections.clip(d_w, turn.hyper.clip_norm), "x": d_x}, cost)
+    directions = {
+        "w": steps.within_curvature(turn, w, projections.clip(d_w, turn.hyper.clip_norm)),
+        "x": steps.weight_direction(memory, d_x, turn.active().to(w.device)),
+    }
+    return Step(directions, cost)
 
 
 def _estimates(turn: WeightingTurn, memory: dict[str, Tensor], w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Cost]:

@@ -15,6 +15,7 @@ import torch
 
 from pipeline import projections
 from pipeline.algorithms.base import Algorithm, Cost, State, Step
+from pipeline.algorithms.client_weighting import steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import ValidationOnly
 
@@ -27,8 +28,9 @@ def init(turn: WeightingTurn) -> State:
 
 def step(state: State, turn: WeightingTurn) -> Step:
     """The direction of w: grad f_0."""
-    gradient = turn.oracle.validation_gradient(state.variables["w"], turn.validation())
-    return Step({"w": projections.clip(gradient, turn.hyper.clip_norm)}, Cost())
+    w = state.variables["w"]
+    gradient = turn.oracle.validation_gradient(w, turn.validation())
+    return Step({"w": steps.within_curvature(turn, w, projections.clip(gradient, turn.hyper.clip_norm))}, Cost())
 
 
 VALIDATION_ONLY = Algorithm(

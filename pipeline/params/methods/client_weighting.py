@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pipeline.params.spec import Auto, NonNegativeFloat, NonNegativeInt, PositiveInt, Section, param
+from pipeline.params.spec import Auto, NonNegativeInt, PositiveInt, Section, param
+
+ETA_X = "step size of the client weights; with `weight_step: scaled` in fair shares 1/N per unit of spread"
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,18 @@ class ServerOptions(Section):
     momentum: float = param(0.9, "of `optimizer: momentum`; unused otherwise", ge=0, lt=1)
     schedule: Literal["constant", "cosine"] = param(
         "cosine", "of all step sizes over train.rounds; cosine = down to zero, steadier at the end"
+    )
+    weight_step: Literal["scaled", "plain"] = param(
+        "scaled",
+        "step of the learned client weights: scaled = eta_x is in units of a fair share 1/N and of the hypergradient's"
+        " own spread, so it fits any data; plain = eta_x times the hypergradient, as in the papers",
+    )
+    curvature_limit: float = param(
+        0.5,
+        "steps of the model (and of the dual) are shortened to this over the curvature along them, which the server"
+        " measures on its validation set; below 1 is stable; 0 = no limit, as in the papers",
+        ge=0,
+        lt=2,
     )
     clip_norm: float = param(
         0.0, "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping", ge=0
@@ -47,21 +61,22 @@ class ServerOptions(Section):
 class PrimalDual(ServerOptions):
     """The lead method (``pipeline.algorithms.client_weighting.primal_dual``)."""
 
-    clip_norm: NonNegativeFloat | Auto = param(  # type: ignore[assignment]
-        "auto",
-        "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping; auto = 15 on"
-        " digits at participation below 1, else 0",
+    dual: Literal["residual", "printed"] = param(
+        "residual",
+        "residual = the dual steps along its own residual grad f_0 + H lambda; printed = along the weighted gradient,"
+        " as the paper prints it: the same stationary points, but it carries the path of training and ranks clients"
+        " backward at first",
     )
     eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
-    eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
+    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
     gamma: float = param(
         4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
-    gamma_schedule: Literal["rising", "constant"] | Auto = param(
-        "auto",
+    gamma_schedule: Literal["rising", "constant"] = param(
+        "constant",
         "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss, for a model"
-        " nearer that loss's minimum; constant = the paper; auto = rising on fashion-mnist, else constant",
+        " nearer that loss's minimum; constant = the paper",
     )
     dual_radius: float = param(
         5.0,
@@ -70,8 +85,9 @@ class PrimalDual(ServerOptions):
         symbol="D_lambda",
     )
     dual_damping: float = param(
-        0.02,
-        "the dual forgets at the rate eta_lambda times this; adds gamma times this to every curvature; 0 = the paper",
+        0.0,
+        "adds gamma times this to every curvature of the dual's system, which bounds it where the loss is flat;"
+        " 0 = the paper",
         ge=0,
         symbol="rho",
     )
@@ -102,9 +118,7 @@ class Rfho(ServerOptions):
     """Differentiation through realised steps (``pipeline.algorithms.client_weighting.rfho``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(
-        10.0, "step size of the client weights; the hypergradient is eta_w small", gt=0, symbol="eta_x"
-    )
+    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
     inner_steps: int = param(1, "steps of the model that are differentiated through", ge=1, symbol="K")
     mode: Literal["reverse", "forward", "realtime"] = param(
         "reverse",
@@ -118,7 +132,7 @@ class FedNest(ServerOptions):
     """Lower steps and a Neumann series (``pipeline.algorithms.client_weighting.fednest``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(4.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
+    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
     series_products: NonNegativeInt | Auto = param(
@@ -134,7 +148,7 @@ class Sustain(ServerOptions):
     """A single loop with recursive momentum (``pipeline.algorithms.client_weighting.sustain``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(4.0, "step size of the client weights; the hypergradient is eta_h small", gt=0, symbol="eta_x")
+    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     storm_weight: float = param(
         0.5, "share of the fresh estimate in a direction; 1 = plain stochastic descent", gt=0, le=1, symbol="c"
@@ -150,7 +164,7 @@ class Afl(ServerOptions):
     """The worst mixture of clients (``pipeline.algorithms.client_weighting.afl``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.01, "step size of the client weights, uphill", gt=0, symbol="eta_x")
+    eta_x: float = param(0.05, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
 
 
 @dataclass(frozen=True)
@@ -179,5 +193,5 @@ class ExactGradient(ServerOptions):
     """Dense inverse Hessian, for small models (``pipeline.algorithms.client_weighting.exact_gradient``)."""
 
     eta_w: float = param(0.03, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.01, "step size of the client weights", gt=0, symbol="eta_x")
+    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
