@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from experiments.trust.given import GIVEN, heart_file
 from experiments.trust.own import OWN
@@ -20,9 +21,15 @@ def available(names: Iterable[str] = FEDERATIONS) -> list[str]:
         if name not in FEDERATIONS:
             raise not_allowed("federations", name, f"one of {', '.join(FEDERATIONS)}", "name one of them")
     if "heart-2of6" in names and not heart_file().is_file():
-        print(f"trust: heart-2of6 is left out, for {heart_file()} does not exist", file=sys.stderr)
+        _tell(f"trust: heart-2of6 is left out, for {heart_file()} does not exist")
         names.remove("heart-2of6")
     return names
+
+
+@cache
+def _tell(line: str) -> None:
+    """On standard error, once."""
+    print(line, file=sys.stderr)
 
 
 def federation(name: str, seed: int) -> Federation:
