@@ -24,7 +24,7 @@ SECONDS = {
     **{"validation_only": 0.0005, "average": 0.001, "oracle_weights": 0.001, "afl": 0.0015, "primal_dual": 0.004},
     **{"fednest_general": 0.02, "fedbio": 0.02, "aggitd": 0.04, "fedbioacc": 0.04},
 }
-"""Of a round on one core of an Intel Xeon, with a small dense network; of the others 0.01."""
+"""Of a round on one core of an AMD EPYC, with a small dense network; of the others 0.01."""
 LENET = 20
 """Times that, with LeNet-5."""
 

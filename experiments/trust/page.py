@@ -26,9 +26,9 @@ of defaults for all. Declared in [params.yaml](params.yaml), what they hold in [
 a search of step sizes sees.
 
 - **against average**, **against oracle**: difference in accuracy, in points, to the same run with fixed equal weights,
-  and with the weights of somebody who knows which clients are clean; mean, and the worst run.
+  and with fixed weights made in the knowledge of the clean clients; mean, and the worst run.
 - **> 1 below**: share of the runs that end more than a point below equal weights.
-- **AUC**: the chance that a good client holds more weight than a bad one, ties half; **< .9**: share of the runs where
+- **AUC**: the chance that a clean client holds more weight than a bad one, ties half; **< .9**: share of the runs where
   it is less. **bad weight**: what bad clients hold together. Over federations with bad clients.
 - **drop**: points between the best evaluation of a run and its last.
 - **ms a round**: median, evaluations aside, with other runs on the same machine. A round is what the method calls one:
@@ -175,7 +175,7 @@ def provenance(cells: Sequence[Cell], rows: Sequence[Row]) -> str:
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     minutes = sum(row["seconds"] for row in rows) / 60
     return (
-        f"*{len(rows)} of {len(cells)} runs, {', '.join(machines)}, one thread each, {when}, {minutes:.0f} minutes of"
+        f"*{len(rows)} of {len(cells)} runs, {', '.join(machines)}, one thread each, {when}, {minutes:.1f} minutes of"
         f" training in all; code {', '.join(commits)}.*"
     )
 

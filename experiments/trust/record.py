@@ -15,7 +15,7 @@ from pipeline.data.federated import FederatedData
 from pipeline.models import FlatModel
 
 HARMLESS = ("clean", "duplicate")
-"""A copy of a clean client's samples is no reason for distrust."""
+"""A copy of a clean client's samples is no reason for distrust; nor is it one for trust, beside the original."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,11 @@ class Federation:
     classes: int
     network: tuple[str, dict[str, Any]]
     wrong: str
+
+    @property
+    def clean(self) -> np.ndarray:
+        """Bool [N]."""
+        return np.array([kind == "clean" for kind in self.kinds])
 
     @property
     def bad(self) -> np.ndarray:

@@ -66,16 +66,16 @@ def run_missing(cells: Sequence[Cell], path: Path, workers: int, again: bool = F
     about = machine("cpu") | {"threads": 1}
     about["dirty"] = about["commit"].endswith("-dirty")
     about["commit"] = about["commit"].removesuffix("-dirty")
-    start = told = time.monotonic()
+    start = shown = time.monotonic()
     broken = []
     for count, (cell, row) in enumerate(_outcomes(missing, workers), 1):
         if isinstance(row, BaseException):
             broken.append(f"{cell} ({type(row).__name__}: {row})")
         else:
             append(path, _flat(cell) | row | about)
-        if time.monotonic() - told > EVERY or count == len(missing):
-            told = time.monotonic()
-            left = (told - start) / count * (len(missing) - count)
+        if time.monotonic() - shown > EVERY or count == len(missing):
+            shown = time.monotonic()
+            left = (shown - start) / count * (len(missing) - count)
             print(f"[{count}/{len(missing)}, about {left / 60:.0f} min left] {cell}", flush=True)
     if broken:
         raise UserError(f"{len(broken)} cells failed, the first is {broken[0]}. Fix: run that one alone with --only.")

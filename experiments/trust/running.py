@@ -69,7 +69,11 @@ def run(
         failed = str(error).split(" Fix:")[0]
         equal = np.full(len(federation.clients), 1 / len(federation.clients))
         nothing = {"accuracy": 0.0, "selection": 0.0, "best": 0.0, "curve": [*curve, 0.0]}
-        return nothing | trust(equal, federation.bad) | {"weights": _short(equal), "seconds": seconds, "failed": failed}
+        return (
+            nothing
+            | trust(equal, federation.clean, federation.bad)
+            | {"weights": _short(equal), "seconds": seconds, "failed": failed}
+        )
     variables = loop.state.variables
     weights = problem.client_weights(variables).double().numpy()
     measures = {name: float(report(variables)) for name, report in loop.algorithm.reports.items()}
@@ -78,7 +82,7 @@ def run(
         "selection": share_right(problem, variables, data.selection_images, data.selection_labels),
         "best": max(curve),
         "curve": [round(value, 4) for value in curve],
-        **trust(weights, federation.bad),
+        **trust(weights, federation.clean, federation.bad),
         "weights": _short(weights),
         "measures": measures | loop.measured,
         "seconds": round(seconds, 3),
@@ -119,19 +123,19 @@ def share_right(problem: Any, variables: Mapping[str, Tensor], images: Tensor, l
     return float((scores.argmax(1) == labels).double().mean())
 
 
-def trust(weights: np.ndarray, bad: np.ndarray) -> dict[str, float]:
-    """auc: the chance that a good client holds more than a bad one, ties half. bad_weight: what the bad ones hold
-    together. worst_bad: the largest weight of one. Left out: all of them where no client is bad, the auc where all are.
+def trust(weights: np.ndarray, clean: np.ndarray, bad: np.ndarray) -> dict[str, float]:
+    """auc: the chance that a clean client holds more than a bad one, ties half. bad_weight: what the bad ones hold
+    together. worst_bad: the largest weight of one. Left out: all of them where no client is bad, the auc where none is
+    clean.
 
-    weights, bad: [N].
+    weights, clean, bad: [N].
     """
-    good, ill = weights[~bad], weights[bad]
+    good, ill = weights[clean], weights[bad]
     if not len(ill):
         return {}
     found = {"bad_weight": float(ill.sum()), "worst_bad": float(ill.max())}
     if len(good):
-        more = np.sign(good[:, None] - ill).mean()
-        found["auc"] = float(0.5 + 0.5 * more)
+        found["auc"] = float(0.5 + 0.5 * np.sign(good[:, None] - ill).mean())
     return found
 
 

@@ -1,4 +1,4 @@
-"""Samples that somebody hands over as arrays: checked, and as tensors [m, C, H, W]."""
+"""Samples handed over as arrays: checked, and as tensors [m, C, H, W]."""
 
 from __future__ import annotations
 

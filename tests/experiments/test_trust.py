@@ -115,11 +115,12 @@ def test_a_copy_is_no_bad_client():
 
 
 def test_trust_by_hand():
-    """Pairs: .5 over .2 and .1, .2 beside .2, .2 over .1: three and a half of four."""
-    found = trust(np.array([0.5, 0.2, 0.2, 0.1]), np.array([False, True, False, True]))
+    """Pairs: .5 over .2 and .1, .2 beside .2, .2 over .1: three and a half of four. The last one is a copy."""
+    clean, bad = np.array([True, False, True, False, False]), np.array([False, True, False, True, False])
+    found = trust(np.array([0.5, 0.2, 0.2, 0.1, 0.0]), clean, bad)
     assert found == pytest.approx({"auc": 0.875, "bad_weight": 0.3, "worst_bad": 0.2})
-    assert trust(np.array([0.5, 0.5]), np.array([False, False])) == {}
-    assert "auc" not in trust(np.array([0.5, 0.5]), np.array([True, True]))
+    assert trust(np.full(5, 0.2), ~bad, bad & clean) == {}
+    assert "auc" not in trust(np.full(5, 0.2), clean & bad, bad)
 
 
 @pytest.fixture(scope="module")
