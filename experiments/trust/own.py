@@ -140,8 +140,8 @@ class Recipe:
     """clients: N. bad: how many of them are spoilt; spoils: how, in turns. validation, selection, test: samples.
 
     sizes: of the clients; none = Dirichlet(3) shares of what is left. skew: instead, a Dirichlet per class with this
-    parameter. copies: this number of further clients hold what the first clean one holds. dirty: share of the validation samples
-    with a random label.
+    parameter. copies: this number of further clients hold what the first clean one holds. dirty: share of the
+    validation samples with a random label.
     """
 
     wrong: str

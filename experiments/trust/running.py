@@ -55,7 +55,8 @@ def run(
     | failed | where and how it diverged, if it did; accuracy, selection and best are then 0, weights equal |
     """
     loop = start(federation, algorithm, rounds, participation, seed, batch_size, **options)
-    problem, data = loop.turn.oracle.problem, federation.data()
+    problem = loop.turn.oracle.problem
+    data = problem.data
     every = every or (25 if rounds <= 400 else 50)
     curve, seconds = [], 0.0
     try:

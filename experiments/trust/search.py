@@ -44,11 +44,11 @@ def run_search(study: Study, path: Path, workers: int, only: str = "") -> None:
     for method in methods:
         best = winner(study, method, rows)
         if best:
-            told: Row = {"key": f"winner {method}", "method": method, "grid": study.search.grids[method]}
-            told |= {"trials": [_trial(*trial) for trial in scores(study, method, rows)]}
-            told |= {"winner": best[0], "selection": best[1]}
-            if rows.get(told["key"]) != told:
-                append(path, told)
+            row: Row = {"key": f"winner {method}", "method": method, "grid": study.search.grids[method]}
+            row |= {"trials": [_trial(*trial) for trial in scores(study, method, rows)]}
+            row |= {"winner": best[0], "selection": best[1]}
+            if rows.get(row["key"]) != row:
+                append(path, row)
             print(f"{method}: {best[0]}, mean selection accuracy {100 * best[1]:.2f} %", flush=True)
 
 
