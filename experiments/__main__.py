@@ -4,6 +4,8 @@
     python -m experiments STUDY page quick|full                                              tables, figures, tracker
     python -m experiments STUDY plan quick|full                                              what waits, for how long
 
+A study with a commands.py of its own (trust) performs them itself, and `search` too.
+
 On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and make the page. Stopped
 (Ctrl-C, kill -9), they go on where they were.
 """
@@ -11,24 +13,39 @@ On a machine with a GPU the same commands run the cells there; copy the `cells` 
 from __future__ import annotations
 
 import argparse
+import importlib
 
 from experiments import command
 from experiments.cells import Cell, read, require_one, run_all, selected, workers
-from experiments.study import PROFILES, Study, load_study, studies
+from experiments.study import PROFILES, ROOT, Study, load_study, studies
 from pipeline.errors import UserError, not_allowed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments")
-    parser.add_argument("study", choices=studies())
-    parser.add_argument("what", choices=["run", "page", "plan"])
-    parser.add_argument("profile", choices=PROFILES)
+    parser.add_argument("study", choices=[*studies(), *independent()])
+    parser.add_argument("what", choices=["run", "page", "plan", "search"])
+    parser.add_argument("profile", choices=PROFILES, nargs="?")
     parser.add_argument("--part", help="one part only")
+    parser.add_argument("--again", action="store_true", help="of trust: run finished cells again too")
     command.run(parser, perform)
+
+
+def independent() -> list[str]:
+    """Folders of studies with commands of their own."""
+    return sorted(path.parent.name for path in ROOT.glob("*/commands.py"))
 
 
 def perform(arguments: argparse.Namespace) -> None:
     """One command."""
+    own = arguments.study in independent()
+    if arguments.what == "search" and not own:
+        raise not_allowed("the command", "search", "run, page or plan: `run` searches too", "name one of them")
+    if arguments.profile is None and arguments.what != "search":
+        raise UserError(f"`{arguments.what}` needs a profile. Fix: add {' or '.join(PROFILES)}.")
+    if own:
+        importlib.import_module(f"experiments.{arguments.study}.commands").perform(arguments)
+        return
     study = load_study(arguments.study, arguments.profile)
     if arguments.what != "run" and (arguments.part or arguments.only):
         raise UserError(

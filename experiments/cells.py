@@ -147,7 +147,7 @@ def run_all(
         fetch(name, data)
     start, broken = time.monotonic(), []
     # Forked children would inherit torch's threads and locks.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare_worker, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=prepare_worker, initargs=(os.getpid(),))
     try:
         futures = {pool.submit(runner or run, cell, folder, data): cell for cell in missing}
         for done, future in enumerate(as_completed(futures), 1):
@@ -186,7 +186,7 @@ def fetch(name: str, data: Path) -> None:
         print(prepare(name, data / name), flush=True)
 
 
-def _prepare_worker(parent: int) -> None:
+def prepare_worker(parent: int) -> None:
     """One thread for the mathematics; a worker ends at once with Ctrl-C, or when its parent is gone."""
 
     def watch() -> None:

@@ -2,7 +2,7 @@
 
 The training loop owns everything else (optimizers, schedules, checkpoints, logging). One outer iteration ("round") is
 K inner steps. Each inner step asks the method for a direction per server variable, lets that variable's optimizer take
-`variable - step_size * direction`, and projects it back onto its set.
+`variable - step_size * direction`, and projects it back onto its set: `advance`.
 """
 
 from __future__ import annotations
@@ -172,3 +172,26 @@ class Algorithm(Generic[TurnT]):
     client_rows: frozenset[str] = frozenset()
     reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
+
+
+def advance(
+    algorithm: Algorithm[TurnT], state: State, turn: TurnT, move: Callable[[str, Tensor], None]
+) -> tuple[Cost, dict[str, float]]:
+    """One outer iteration, the same in every loop; the state's variables change in place.
+
+    turn: of this round, with its step sizes. move(name, direction): the variable's optimizer takes its step, in place.
+    Returns what the round has cost and the method's `measures` after it, if it has any.
+    """
+    cost, measured = Cost(), {}
+    for inner in range(1, algorithm.inner_steps(turn.hyper) + 1):
+        now = turn.at(inner)
+        step = algorithm.step(state, now)
+        for name, direction in step.directions.items():
+            move(name, direction)
+            value, project = state.variables[name], algorithm.projections.get(name)
+            value.copy_(now.constrain(name, project(value, turn.hyper) if project else value))
+        cost += now.spent(step.cost)
+        if step.report:
+            found = step.report(state.variables)
+            measured = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
+    return cost, measured

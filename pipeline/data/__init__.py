@@ -8,5 +8,6 @@
 | `formats`, `characters` | from original files, or from nothing, to a data set in memory |
 | `datasets` | the canonical form on disk: prepare, load |
 | `schemes`, `partition` | who holds what: one record, one file, one hash |
+| `arrays`, `scaling` | samples handed over as arrays; from stored numbers to network inputs (both import torch) |
 | `federated` | everybody's samples as tensors on the device (imports torch, so it is not imported here) |
 """

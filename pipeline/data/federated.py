@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.data.partition import Partition
+from pipeline.data import scaling
+from pipeline.data.arrays import Samples, stored
+from pipeline.data.partition import Partition, label_shares
 from pipeline.data.raw import RawDataset
+from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError
 from pipeline.seeds import numpy_generator
 
@@ -34,21 +38,24 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Images stay uint8 as stored, except the server's validation set, which every round needs whole.
+    """Images stay as stored, uint8 or float, except the server's validation set, which every round needs whole. A
+    vector of f features is an image of f channels and one pixel. "Scaled" is what networks take
+    (`pipeline.data.scaling`).
 
     | field | what | shape |
     |---|---|---|
-    | images | all training images | uint8 [M, C, H, W] |
+    | images | all training images | stored [M, C, H, W] |
     | indices, labels | the clients' training parts one after another: rows of `images`, labels | int64 [S] |
     | starts, sizes | client i holds positions starts[i] to starts[i] + sizes[i] of them | int64 [N] |
     | wrong | which of these labels are not the true ones | bool [S] |
     | own_validation | the clients' own validation parts, perhaps empty | Parts |
     | client_labels | labels each client nominally holds | N lists |
-    | validation_images, _labels | the server's validation set, in [0, 1] | dtype [V, C, H, W], int64 [V] |
-    | selection_images, _labels | the server's selection set | uint8 [V_s, C, H, W], int64 [V_s] |
-    | test_images, _labels | the test set | uint8 [T, C, H, W], int64 [T] |
+    | validation_images, _labels | the server's validation set, scaled | dtype [V, C, H, W], int64 [V] |
+    | selection_images, _labels | the server's selection set | stored [V_s, C, H, W], int64 [V_s] |
+    | test_images, _labels | the test set | stored [T, C, H, W], int64 [T] |
     | kinds, oracle_weights | of each client | N, dtype [N] |
     | pixel_orders | each client's order of pixels; None if nobody's is shuffled | int64 [N, HW] |
+    | scaling | how stored floats are scaled; None for uint8, which are divided by 255 | |
     """
 
     images: Tensor = field(repr=False)
@@ -69,6 +76,7 @@ class FederatedData:
     own_validation: Parts = field(repr=False)
     client_labels: list[list[int]] = field(repr=False)
     pixel_orders: Tensor | None = field(default=None, repr=False)
+    scaling: Scaling | None = None
 
     @classmethod
     def build(
@@ -120,6 +128,70 @@ class FederatedData:
             pixel_orders=_pixel_orders(partition, raw.train_images[0, 0].size, device),
         )
 
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Sequence[Samples],
+        validation: Samples,
+        test: Samples,
+        *,
+        selection: Samples | None = None,
+        classes: int,
+        kinds: Sequence[str],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        true_labels: Sequence[np.ndarray] | None = None,
+    ) -> FederatedData:
+        """Samples (X, y) of each client and of the server: vectors X [m, f], or images [m, H, W] or [m, C, H, W].
+
+        kinds: of each client, "clean" or what is wrong with it. true_labels: of each client's samples, for `wrong`;
+        unknown, none counts as wrong. Raises UserError for arrays that do not fit together, labels outside
+        0..classes-1, and numbers that are missing or infinite.
+        """
+        if len(kinds) != len(clients) or not clients:
+            raise UserError(
+                f"{len(clients)} clients have {len(kinds)} kinds. Fix: at least one client, one kind for each."
+            )
+        sets = {"validation": validation, "test": test} | ({"selection": selection} if selection else {})
+        sets |= {f"client {i}": samples for i, samples in enumerate(clients)}
+        held = stored(sets, classes)
+        images, labels = (dict(zip(sets, part, strict=True)) for part in (held.images, held.labels))
+        own = [f"client {i}" for i in range(len(clients))]
+        sizes = torch.tensor([len(labels[name]) for name in own])
+        y = torch.cat([labels[name] for name in own])
+        wrong = torch.zeros(len(y), dtype=torch.bool)
+        if true_labels is not None:
+            wrong = y != torch.cat([torch.as_tensor(np.asarray(part)) for part in true_labels])
+        scaled_by = None
+        if images["validation"].is_floating_point():
+            by = scaling.of_vectors if held.vectors else scaling.of_images
+            scaled_by = by(images["validation"]).to(torch.device(device))
+        counts = torch.stack([labels[name].bincount(minlength=classes) for name in own]).numpy()
+        clean = np.array([kind == "clean" for kind in kinds])
+        nothing = torch.zeros(0, dtype=torch.int64, device=device)
+        return cls(
+            images=torch.cat([images[name] for name in own]).to(device),
+            indices=torch.arange(len(y), device=device),
+            labels=y.to(device),
+            starts=(sizes.cumsum(0) - sizes).to(device),
+            sizes=sizes.to(device),
+            validation_images=scale(images["validation"].to(device), dtype, scaled_by),
+            validation_labels=labels["validation"].to(device),
+            selection_images=images.get("selection", images["test"][:0]).to(device),
+            selection_labels=labels.get("selection", labels["test"][:0]).to(device),
+            test_images=images["test"].to(device),
+            test_labels=labels["test"].to(device),
+            classes=classes,
+            kinds=list(kinds),
+            oracle_weights=torch.tensor(label_shares(counts, clean), dtype=dtype, device=device),
+            wrong=wrong.to(device),
+            own_validation=Parts(
+                nothing, nothing, torch.zeros_like(sizes).to(device), torch.zeros_like(sizes).to(device)
+            ),
+            client_labels=[np.flatnonzero(row).tolist() for row in counts],
+            scaling=scaled_by,
+        )
+
     @property
     def clients(self) -> int:
         """N."""
@@ -135,8 +207,8 @@ class FederatedData:
         return self.validation_images.dtype
 
     def scaled(self, images: Tensor) -> Tensor:
-        """Stored images as numbers in [0, 1]."""
-        return scale(images, self.dtype)
+        """Stored images as networks take them."""
+        return scale(images, self.dtype, self.scaling)
 
     @property
     def training(self) -> Parts:
@@ -147,14 +219,14 @@ class FederatedData:
         """Samples `positions` [n, B] of `clients` [n], each counted from 0 in the client's own part; parts: the
         training parts, if none are given.
 
-        Returns X [n, B, C, H, W] in [0, 1] and y [n, B]. Pure indexing, on the device, no wait for the host.
+        Returns X [n, B, C, H, W], scaled, and y [n, B]. Pure indexing, on the device, no wait for the host.
         """
         parts = parts or self.training
         X, y = self.samples((parts.starts[clients][:, None] + positions).flatten(), parts, clients, positions.shape[1])
         return X.view(*positions.shape, *X.shape[1:]), y.view(positions.shape)
 
     def samples(self, at: Tensor, parts: Parts, owners: Tensor, each: int = 1) -> tuple[Tensor, Tensor]:
-        """Samples `at` [m] of the parts, X [m, C, H, W] in [0, 1] and y [m]. owners [m / each]: whose they are, `each`
+        """Samples `at` [m] of the parts, X [m, C, H, W], scaled, and y [m]. owners [m / each]: whose they are, `each`
         in a row."""
         X = self.images.index_select(0, parts.rows.index_select(0, at))
         if self.pixel_orders is not None:
@@ -163,7 +235,7 @@ class FederatedData:
         return self.scaled(X), parts.labels[at]
 
     def validation_batch(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """X [B_0, C, H, W] in [0, 1] and y [B_0]: the server's samples `positions` [B_0], or all of them."""
+        """X [B_0, C, H, W], scaled, and y [B_0]: the server's samples `positions` [B_0], or all of them."""
         if positions is None:
             return self.validation_images, self.validation_labels
         return self.validation_images[positions], self.validation_labels[positions]
@@ -188,6 +260,6 @@ def _pixel_orders(partition: Partition, pixels: int, device: torch.device) -> Te
     return torch.tensor(orders, device=device)
 
 
-def scale(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 0..255 to [0, 1] in `dtype`."""
-    return images.to(dtype).div_(255)
+def scale(images: Tensor, dtype: torch.dtype, scaling: Scaling | None = None) -> Tensor:
+    """Stored images in `dtype`: by the scaling, or uint8 0..255 to [0, 1]."""
+    return scaling(images).to(dtype) if scaling else images.to(dtype).div_(255)

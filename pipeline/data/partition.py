@@ -97,15 +97,8 @@ class Partition:
         return flat.reshape(self.clients, self.classes)
 
     def oracle_weights(self) -> np.ndarray:
-        """[N] float64: (1/C) sum_c n_ic / (sum over clean j of n_jc) for clean clients i, 0 for the others.
-
-        C counts the classes that some clean client holds, so the weights sum to 1; all are 0 if nobody is
-        clean.
-        """
-        counts = self.label_counts() * self.clean[:, None]
-        total = counts.sum(axis=0)
-        held = total > 0
-        return (counts[:, held] / total[held]).sum(axis=1) / max(int(held.sum()), 1)
+        """[N] float64, `label_shares` of the clean clients."""
+        return label_shares(self.label_counts(), self.clean)
 
     @cached_property
     def hash(self) -> str:
@@ -166,6 +159,18 @@ class Partition:
         if result.hash != recorded:
             raise UserError(f"{path} is damaged: its content is not what its hash records. {fix}")
         return result
+
+
+def label_shares(counts: np.ndarray, clean: np.ndarray) -> np.ndarray:
+    """[N] float64: (1/C) sum_c n_ic / (sum over clean j of n_jc) for clean clients i, 0 for the others.
+
+    counts n: [N, classes]; clean: [N] bool. C counts the classes that some clean client holds, so the weights sum to 1;
+    all are 0 if nobody is clean.
+    """
+    counts = counts * clean[:, None]
+    total = counts.sum(axis=0)
+    held = total > 0
+    return (counts[:, held] / total[held]).sum(axis=1) / max(int(held.sum()), 1)
 
 
 def make_partition(

@@ -135,7 +135,7 @@ class ImageBilevel:
 
     def server_losses(self, variables: Variables) -> Tensor:
         """f_0 on the server's whole validation set, once for every client, [N]."""
-        scores = logits(self.model, self.data, self.network(variables), self.data.validation_images)
+        scores = logits(self.model, self.data, self.network(variables), self.data.validation_images, scaled=True)
         return F.cross_entropy(scores, self.data.validation_labels).expand(self.clients)
 
     def scores_of(self, variables: Variables, X: Tensor, owners: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
 
 ImageBatch = tuple[Tensor, ...]
-"""Images [n, B, C, H, W] in [0, 1] and labels [n, B]; if some clients have fewer than B samples here, also which of the
+"""Images [n, B, C, H, W], scaled, and labels [n, B]; if some clients have fewer than B samples here, also which of the
 samples count, bool [n, B]. The server's batch has no leading client dimension."""
 
 

@@ -12,9 +12,9 @@ CHUNK = 1000
 """Images per forward pass."""
 
 
-def logits(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor) -> Tensor:
+def logits(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, *, scaled: bool = False) -> Tensor:
     """[M, classes], without derivatives and never in mixed precision; images [M, ...] as stored, or scaled already."""
     model = model.exact
     with torch.no_grad():
-        scaled = (part if part.is_floating_point() else data.scaled(part) for part in images.split(CHUNK))
-        return torch.cat([model.apply(w, part) for part in scaled])
+        parts = (part if scaled else data.scaled(part) for part in images.split(CHUNK))
+        return torch.cat([model.apply(w, part) for part in parts])

@@ -107,7 +107,7 @@ def validation_loss(problem: ImageProblem, variables: Variables) -> float:
     if isinstance(problem, ClientHeldUpper):
         return problem.upper_value(variables)
     X, y = problem.data.validation_batch()
-    return float(F.cross_entropy(logits(problem.model, problem.data, problem.network(variables), X), y))
+    return float(F.cross_entropy(logits(problem.model, problem.data, problem.network(variables), X, scaled=True), y))
 
 
 def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> Classification:

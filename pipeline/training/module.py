@@ -9,17 +9,18 @@ checkpoints come from the libraries, and the method stays a record of pure funct
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.algorithms import Algorithm, Cost, State, Turn
+from pipeline.algorithms.base import advance
 from pipeline.sharing import Share
-from pipeline.training.rows import NotFinite, no_longer_finite
+from pipeline.training.loop import optimizer_of, require_finite, schedule, schedule_of, sizes_of
+from pipeline.training.rows import NotFinite
 
 __all__ = ["FederatedBilevel", "NotFinite", "schedule"]
 
@@ -67,22 +68,17 @@ class FederatedBilevel(pl.LightningModule):
 
     @property
     def _sizes(self) -> dict[str, float]:
-        """Before any schedule; of the variables that the problem at hand has."""
-        sizes = self.algorithm.step_sizes(self.turn.hyper)
-        return {name: size for name, size in sizes.items() if name in self.variables}
+        """Before any schedule."""
+        return sizes_of(self.algorithm, self.turn.hyper, self.variables.keys())
 
     def _schedule(self, variable: str) -> Callable[[int], float]:
         """Factor of that variable's step size after t rounds."""
-        if variable in self.algorithm.assigned:
-            return schedule("constant", self.rounds)
-        return schedule(self.turn.hyper.schedule, self.rounds)
+        return schedule_of(variable, self.algorithm, self.turn.hyper, self.rounds)
 
     def configure_optimizers(self) -> Any:
         """One optimizer and one schedule per server variable."""
-        hyper = self.turn.hyper
         optimizers = {
-            name: _optimizer(hyper if name == "w" else None, self.variables[name], size)
-            for name, size in self._sizes.items()
+            name: optimizer_of(name, self.turn.hyper, self.variables[name], size) for name, size in self._sizes.items()
         }
         schedulers = [torch.optim.lr_scheduler.LambdaLR(o, self._schedule(name)) for name, o in optimizers.items()]
         return list(optimizers.values()), schedulers
@@ -91,30 +87,18 @@ class FederatedBilevel(pl.LightningModule):
         """One outer iteration."""
         optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
         factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
-        now = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
-        for inner in range(1, self.algorithm.inner_steps(self.turn.hyper) + 1):
-            turn = now.at(inner)
-            step = self.algorithm.step(self.state, turn)
-            for name, direction in step.directions.items():
-                self.variables[name].grad = direction
-                optimizers[name].step()
-                self._check_finite(name)
-                value = self.variables[name].data
-                project = self.algorithm.projections.get(name)
-                value.copy_(turn.constrain(name, project(value, self.turn.hyper) if project else value))
-            self.cost += turn.spent(step.cost)
-            if step.report:
-                found = step.report(self.state.variables)
-                self.measured = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
+        turn = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
+
+        def move(name: str, direction: Tensor) -> None:
+            self.variables[name].grad = direction
+            optimizers[name].step()
+            require_finite(name, self.variables[name], self.round + 1, self.step_sizes, self.turn.hyper)
+
+        cost, measured = advance(self.algorithm, self.state, turn, move)
+        self.cost, self.measured = self.cost + cost, measured or self.measured
         for scheduler in _listed(self.lr_schedulers()):
             scheduler.step()
         self.round += 1
-
-    def _check_finite(self, name: str) -> None:
-        """A sum is finite only if every entry is (overflow of the sum itself is a run gone wrong as well)."""
-        if math.isfinite(float(self.variables[name].detach().sum())):
-            return
-        raise no_longer_finite(self.round + 1, name, self.step_sizes, self.turn.hyper)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}
@@ -144,31 +128,3 @@ class FederatedBilevel(pl.LightningModule):
 def _listed(found: Any) -> list[Any]:
     """Lightning gives one optimizer or scheduler bare, several in a list."""
     return found if isinstance(found, list) else [found]
-
-
-class Options(Protocol):
-    """What the loop itself reads of the hyper-parameters of a method that moves "w"."""
-
-    @property
-    def optimizer(self) -> str: ...
-
-    @property
-    def momentum(self) -> float: ...
-
-
-def schedule(kind: str, rounds: int) -> Callable[[int], float]:
-    """Factor of all step sizes after t of T rounds: 1, or (1 + cos(pi t / T)) / 2."""
-    if kind == "constant":
-        return lambda t: 1.0
-    return lambda t: 0.5 * (1.0 + math.cos(math.pi * t / rounds))
-
-
-def _optimizer(options: Options | None, parameter: nn.Parameter, size: float) -> torch.optim.Optimizer:
-    """options None: a plain step."""
-    if options is None or options.optimizer == "sgd":
-        return torch.optim.SGD([parameter], lr=size)
-    if options.optimizer == "momentum":
-        return torch.optim.SGD([parameter], lr=size, momentum=options.momentum)
-    if options.optimizer == "adagrad":
-        return torch.optim.Adagrad([parameter], lr=size)
-    return torch.optim.Adam([parameter], lr=size)

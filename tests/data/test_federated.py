@@ -120,6 +120,100 @@ def test_a_partition_of_other_data_is_refused(raw, partition, change):
         FederatedData.build(raw, dataclasses.replace(partition, **change), CPU, torch.float32)
 
 
+VALIDATION = np.array([[0.0, 5.0, 0.0], [2.0, 5.0, 0.0], [4.0, 5.0, 0.0], [6.0, 5.0, 3.0]])
+"""Means 3, 5, 3/4; mean squares about them 5, 0, 27/16."""
+CLIENT = np.array([[3.0, 5.0, 0.0], [13.0, 6.0, 3.0], [-3000.0, -1.0, 0.75]])
+
+
+def from_arrays(factor=1.0, client=CLIENT, validation=VALIDATION, **options) -> FederatedData:
+    """Two clients with the same features; two classes."""
+    server = (validation * factor, np.array([0, 1, 0, 1]))
+    mine = (client * factor, np.array([0, 1, 1]))
+    options = {"classes": 2, "kinds": ["clean", "noisy"], "dtype": torch.float64} | options
+    return FederatedData.from_arrays([mine, mine], server, server, **options)
+
+
+def test_features_are_standardised_by_the_validation_samples_alone():
+    """Feature 1 is constant there: only to which side a sample differs is kept. -3000 lies beyond the limit of 10."""
+    data = from_arrays()
+    X, y = data.batch(torch.tensor([1]), torch.tensor([[0, 1, 2]]))
+    third = 3**0.5
+    expected = [[0, 0, -1 / third], [10 / 5**0.5, 1, third], [-10, -1, 0]]
+    torch.testing.assert_close(X, torch.tensor(expected, dtype=torch.float64)[None, :, :, None, None])
+    assert y.tolist() == [[0, 1, 1]]
+    torch.testing.assert_close(data.validation_images.mean(0).flatten(), torch.zeros(3).double())
+    assert data.validation_images[:, 2].flatten().tolist() == pytest.approx([-1 / third] * 3 + [third])
+    torch.testing.assert_close(data.scaled(data.test_images), data.validation_images)
+
+
+@pytest.mark.parametrize("factor", [1000.0, 0.001, np.array([1.0, 1e6, 1e-6])])
+def test_the_unit_of_a_feature_does_not_matter(factor):
+    one, other = (from_arrays(f).batch(torch.tensor([0]), torch.arange(3)[None])[0] for f in (1.0, factor))
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    images = np.random.default_rng(0).normal(size=(4, 2, 3))
+    scaled = (from_arrays(f, images[:3], images) for f in (1.0, 1000.0))
+    one, other = (data.scaled(data.images) for data in scaled)
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+    torch.testing.assert_close(one[:3, 0], torch.tensor(images[:3] / np.abs(images).max()))
+
+
+def test_a_client_cannot_move_another_ones_samples():
+    """Whatever client 1 holds, client 0 is scaled as before."""
+    server = (VALIDATION, np.array([0, 1, 0, 1]))
+    spoilt = [((CLIENT, np.array([0, 1, 1])), (CLIENT * factor, np.array([0, 1, 1]))) for factor in (1.0, -1e9)]
+    both = [
+        FederatedData.from_arrays(clients, server, server, classes=2, kinds=["clean", "noisy"]) for clients in spoilt
+    ]
+    one, other = (data.batch(torch.tensor([0, 1]), torch.arange(3).expand(2, 3))[0] for data in both)
+    assert torch.equal(one[0], other[0])
+    assert other.abs().max() <= 10
+
+
+def test_uint8_images_are_divided_by_255_as_ever():
+    images = np.arange(4 * 6, dtype=np.uint8).reshape(4, 2, 3)
+    data = from_arrays(1, images[:3], images, dtype=torch.float32)
+    assert data.scaling is None
+    assert data.images.dtype == torch.uint8
+    assert torch.equal(data.scaled(data.test_images)[:, 0], torch.tensor(images) / 255)
+
+
+def test_what_arrays_tell_of_the_clients():
+    selection = (VALIDATION[:1], np.array([1]))
+    data = from_arrays(selection=selection, true_labels=[np.array([0, 1, 1]), np.array([1, 1, 0])])
+    assert data.images.shape == (6, 3, 1, 1)
+    assert (data.starts.tolist(), data.sizes.tolist()) == ([0, 3], [3, 3])
+    assert data.wrong.tolist() == [False, False, False, True, False, True]
+    assert data.oracle_weights.tolist() == [1, 0]
+    assert data.selection_labels.tolist() == [1]
+    assert data.selection_images.shape == (1, 3, 1, 1)
+    assert data.client_labels == [[0, 1], [0, 1]]
+    assert from_arrays().selection_images.shape == (0, 3, 1, 1)
+    assert not from_arrays().wrong.any()
+
+
+def _with(at, value):
+    X = VALIDATION.copy()
+    X[at] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"validation": _with((2, 1), np.nan)}, r"validation: X\[2, 1\] = nan .* finite number. Fix: fill in missing"),
+        ({"client": _with((0, 0), np.inf)[:3]}, r"client 0: X\[0, 0\] = inf"),
+        ({"client": CLIENT[:, :2]}, r"client 0: shape of X = \(3, 2\) .* of shape \(3,\)"),
+        ({"client": CLIENT[:2]}, r"client 0: 2 samples have labels of shape \(3,\). Fix: one label per sample"),
+        ({"classes": 1}, r"validation: label = 1 .* 0..0. Fix: number the classes"),
+        ({"kinds": ["clean"]}, r"2 clients have 1 kinds. Fix"),
+        ({"validation": np.zeros((4, 2, 2)), "client": np.ones((3, 2, 2))}, r"largest absolute pixel = 0.0"),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        from_arrays(**change)
+
+
 @pytest.mark.gpu
 def test_on_a_gpu(raw, partition):
     if not torch.cuda.is_available():

@@ -1,0 +1,70 @@
+"""The commands of this study, by way of `python -m experiments trust`:
+
+    plan quick|full                      what waits, for how long
+    run quick|full [--only TEXT] [--again]   the cells that are missing; --again: those with a result too
+    page quick|full                      page.md and its picture, from all results of both profiles
+    search [--only METHOD]               step sizes, by selection accuracy
+
+A new version of a method has the old one's parameters and so its cells: `run full --only primal_dual --again`.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.cells import workers
+from experiments.trust.params import Study
+from experiments.trust.plan import HERE, Cell, cells, load
+from experiments.trust.results import read, run_missing
+from experiments.trust.search import run_search, winners
+from pipeline.errors import not_allowed
+
+RESULTS, TRIALS = HERE / "results.jsonl", HERE / "search.jsonl"
+SECONDS = {
+    **{"validation_only": 0.0005, "average": 0.001, "oracle_weights": 0.001, "afl": 0.0015, "primal_dual": 0.004},
+    **{"fednest_general": 0.02, "fedbio": 0.02, "aggitd": 0.04, "fedbioacc": 0.04},
+}
+"""Of a round on one core of an AMD EPYC, with a small dense network; of the others 0.01."""
+LENET = 20
+"""Times that, with LeNet-5."""
+
+
+def perform(arguments: argparse.Namespace) -> None:
+    """One command."""
+    study = load()
+    if arguments.what == "search":
+        run_search(study, TRIALS, workers(arguments.workers), arguments.only)
+        return
+    wanted = cells_of(study, arguments.profile)
+    if arguments.what == "plan":
+        announce(wanted)
+    elif arguments.what == "run":
+        chosen = [cell for cell in wanted if arguments.only in str(cell)]
+        if not chosen:
+            raise not_allowed("--only", arguments.only, f"part of a cell's name, such as {wanted[0]}", "name one")
+        run_missing(chosen, RESULTS, workers(arguments.workers), arguments.again)
+    else:
+        from experiments.trust.page import write_page
+
+        both = dict.fromkeys(cell for profile in ("quick", "full") for cell in cells_of(study, profile))
+        print(write_page(list(both), RESULTS, HERE))
+
+
+def cells_of(study: Study, profile: str) -> list[Cell]:
+    """With the search's winners where they are asked for."""
+    return cells(study, profile, winners(study, TRIALS))
+
+
+def announce(wanted: list[Cell]) -> None:
+    """How many cells wait, and about how long they take on this machine."""
+    done = read(RESULTS)
+    waiting = [cell for cell in wanted if cell.key not in done]
+    seconds = sum(estimate(cell) for cell in waiting)
+    print(f"{len(waiting)} of {len(wanted)} cells to run, about {seconds / 60:.0f} core-minutes")
+    print(f"about {seconds / 60 / workers(None):.0f} minutes with {workers(None)} processes")
+
+
+def estimate(cell: Cell) -> float:
+    """Seconds on one core."""
+    heavy = LENET if cell.federation.startswith(("digits28", "patches")) else 1
+    return heavy * cell.rounds * SECONDS.get(cell.method, 0.01)

@@ -1,0 +1,208 @@
+"""The page: what the methods win and lose against fixed weights, whom they trust, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+from experiments.trust.picture import common, draw
+from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
+from experiments.trust.results import Row, read
+from experiments.trust.running import METHODS
+from pipeline.tracking.figures import save
+
+BY_WRONG = (400, 1.0)
+"""Rounds and participation of the tables by what is wrong, if they were run; else those of most runs."""
+SETTLED = "settled"
+"""The measure by which a method reports whether its weights have come to rest: 1, or 0."""
+Columns = dict[str, Callable[[Sequence[Row]], str]]
+ABOUT = """\
+Small federations of images and tables that no default was tuned for: 3 to 300 clients of 5 to 10,000 samples, some of
+which hold wrong labels, shuffled or rescaled features, or nothing; a server with 10 to 100 validation samples; one set
+of defaults for all. Declared in [params.yaml](params.yaml), what they hold in [given.py](given.py) and
+[own.py](own.py), every run in [results.jsonl](results.jsonl). Accuracies are on test samples that neither a method nor
+a search of step sizes sees.
+
+- **against average**, **against oracle**: difference in accuracy, in points, to the same run with fixed equal weights,
+  and with fixed weights made in the knowledge of the clean clients; mean, and the worst run.
+- **> 1 below**: share of the runs that end more than a point below equal weights.
+- **AUC**: the chance that a clean client holds more weight than a bad one, ties half; **< .9**: share of the runs where
+  it is less. **bad weight**: what bad clients hold together. Over federations with bad clients.
+- **drop**: points between the best evaluation of a run and its last.
+- **ms a round**: median, evaluations aside, with other runs on the same machine. A round is what the method calls one:
+  the averaging methods, FedNest's relatives and FedBiO take five local steps in each, the others one step.
+- A run that diverged counts as accuracy 0 with equal weights."""
+
+
+def write_page(cells: Sequence[Cell], results: Path, out: Path) -> Path:
+    """page.md and page.png, from the rows of these cells."""
+    held = read(results)
+    rows = compared([held[cell.key] for cell in cells if cell.key in held])
+    text = ["# Federations that no default was tuned for", ABOUT, provenance(cells, rows)]
+    if rows:
+        save(draw(rows), out / "page.png")
+        text.append("![Test accuracy of every method against equal weights, federation by federation](page.png)")
+        for where in settings(rows):
+            text += [f"## {where[0]} rounds, {_who(where[1])}", *tables(_at(rows, where))]
+        text += [*by_wrong(rows), f"## Where {LEAD} falls short", shortcomings(rows)]
+    path = out / "page.md"
+    path.write_text("\n\n".join(text) + "\n")
+    return path
+
+
+def compared(rows: Iterable[Row]) -> list[Row]:
+    """With `against_average` and `against_oracle`, in points, where the run with these weights is there."""
+    rows = list(rows)
+    known = {(row["method"], *_where(row)): row["accuracy"] for row in rows}
+    found = []
+    for row in rows:
+        more = {}
+        for name, method in (("against_average", AVERAGE), ("against_oracle", ORACLE)):
+            fixed = known.get((method, *_where(row)))
+            if fixed is not None:
+                more[name] = 100 * (row["accuracy"] - fixed)
+        found.append(row | more)
+    return found
+
+
+def _where(row: Row) -> tuple[str, int, int, float]:
+    return row["federation"], row["seed"], row["rounds"], row["participation"]
+
+
+def settings(rows: Iterable[Row]) -> list[tuple[int, float]]:
+    """Lengths and participations that were run, full participation first."""
+    return sorted({(row["rounds"], row["participation"]) for row in rows}, key=lambda where: (-where[1], where[0]))
+
+
+def _at(rows: Iterable[Row], where: tuple[int, float]) -> list[Row]:
+    return [row for row in rows if (row["rounds"], row["participation"]) == where]
+
+
+def _who(p: float) -> str:
+    return "all clients in every round" if p >= 1 else f"each client in {100 * p:g} % of the rounds"
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def tables(rows: Sequence[Row]) -> list[str]:
+    """The methods that were run on all federations; if others were run on some, all methods on these."""
+    shared = common(rows)
+    if len(shared) == len(rows):
+        return [table(rows)]
+    runs = Counter(row["method"] for row in rows)
+    text = [table([row for row in rows if runs[row["method"]] == max(runs.values())])]
+    if shared:
+        places = len({(row["federation"], row["seed"]) for row in shared})
+        text += [f"All methods, on the {places} federations where each was run:", table(shared)]
+    return text
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line per method."""
+    columns: Columns = {
+        "runs": lambda own: str(len(own)),
+        "accuracy %": _accuracy,
+        "against average": lambda own: _mean(_all(own, "against_average"), "{:+.1f}"),
+        "worst": lambda own: _worst(_all(own, "against_average")),
+        "> 1 below": lambda own: _share([value < -1 for value in _all(own, "against_average")]),
+        "against oracle": lambda own: _mean(_all(own, "against_oracle"), "{:+.1f}"),
+        "its worst": lambda own: _worst(_all(own, "against_oracle")),
+        "AUC": lambda own: _mean(_all(own, "auc"), "{:.2f}"),
+        "< .9": lambda own: _share([value < 0.9 for value in _all(own, "auc")]),
+        "bad weight": lambda own: _mean(_all(own, "bad_weight"), "{:.3f}"),
+        "not settled": lambda own: _share([not settled for settled in _settled(own)]),
+        "drop": lambda own: _mean([100 * (row["best"] - row["accuracy"]) for row in own], "{:.1f}"),
+        "diverged": lambda own: str(sum("failed" in row for row in own)),
+        "ms a round": lambda own: f"{median(1000 * row['seconds'] / row['rounds'] for row in own):.1f}",
+    }
+    if not _settled(rows):
+        del columns["not settled"]
+    return markdown(rows, columns)
+
+
+def by_wrong(rows: Sequence[Row]) -> list[str]:
+    """A table for each kind of wrong, at one length and participation."""
+    where = BY_WRONG if BY_WRONG in settings(rows) else max(settings(rows), key=lambda at: len(_at(rows, at)))
+    columns: Columns = {
+        "runs": lambda own: str(len(own)),
+        "accuracy %": _accuracy,
+        "against average": lambda own: _mean(_all(own, "against_average"), "{:+.1f}"),
+        "against oracle": lambda own: _mean(_all(own, "against_oracle"), "{:+.1f}"),
+        "AUC": lambda own: _mean(_all(own, "auc"), "{:.2f}"),
+        "bad weight": lambda own: _mean(_all(own, "bad_weight"), "{:.3f}"),
+    }
+    chosen = _at(rows, where)
+    text = [f"## By what is wrong ({where[0]} rounds, {_who(where[1])})"]
+    for wrong in dict.fromkeys(row["wrong"] for row in chosen):
+        own = common([row for row in chosen if row["wrong"] == wrong])
+        names = ", ".join(dict.fromkeys(row["federation"] for row in own))
+        text += [f"**{wrong[0].upper()}{wrong[1:]}** ({names})", markdown(own, columns)]
+    return text
+
+
+def markdown(rows: Sequence[Row], columns: Columns) -> str:
+    """A line per method, in the order of `METHODS`; the lead method's in bold."""
+    lines = ["| method | " + " | ".join(columns) + " |", "|--|" + "--:|" * len(columns)]
+    for method in METHODS:
+        own = [row for row in rows if row["method"] == method]
+        if own:
+            name = f"**{method}**" if method == LEAD else method
+            lines.append(f"| {name} | " + " | ".join(column(own) for column in columns.values()) + " |")
+    return "\n".join(lines)
+
+
+def shortcomings(rows: Sequence[Row]) -> str:
+    """A line per run of the lead method that ends a point below equal weights or ranks clients badly."""
+    lines = ["| federation | rounds | participation | against average | AUC | bad weight |", "|--|--:|--:|--:|--:|--:|"]
+    for row in rows:
+        if row["method"] == LEAD and (row.get("against_average", 0) < -1 or row.get("auc", 1) < 0.9):
+            where = f"{row['federation']}-{row['seed']} | {row['rounds']} | {row['participation']:g}"
+            forms = {"against_average": "{:+.1f}", "auc": "{:.2f}", "bad_weight": "{:.3f}"}
+            figures = " | ".join(_mean(_all([row], name), form) for name, form in forms.items())
+            lines.append(f"| {where} | {figures} |")
+    return "\n".join(lines) if len(lines) > 2 else "In no run: it ends nowhere a point below, with AUC .9 or more."
+
+
+def provenance(cells: Sequence[Cell], rows: Sequence[Row]) -> str:
+    """Which machines, when, with which code."""
+    if not rows:
+        return "*Nothing has been run yet.*"
+    commits = sorted({row["commit"] + " with changes" * row["dirty"] for row in rows})
+    machines, dates = sorted({row["device"] for row in rows}), sorted({row["date"] for row in rows})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    minutes = sum(row["seconds"] for row in rows) / 60
+    return (
+        f"*{len(rows)} of {len(cells)} runs, {', '.join(machines)}, one thread each, {when}, {minutes:.1f} minutes of"
+        f" training in all; code {', '.join(commits)}.*"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+def _all(rows: Iterable[Row], name: str) -> list[float]:
+    """Of the rows that have it."""
+    return [row[name] for row in rows if name in row]
+
+
+def _settled(rows: Iterable[Row]) -> list[float]:
+    return [row["measures"][SETTLED] for row in rows if SETTLED in row.get("measures", {})]
+
+
+def _accuracy(rows: Sequence[Row]) -> str:
+    return _mean([100 * row["accuracy"] for row in rows], "{:.1f}")
+
+
+def _mean(values: Sequence[float], form: str) -> str:
+    return form.format(fmean(values)) if values else ""
+
+
+def _worst(values: Sequence[float]) -> str:
+    return f"{min(values):+.1f}" if values else ""
+
+
+def _share(values: Sequence[bool]) -> str:
+    return f"{100 * fmean(values):.0f} %" if values else ""

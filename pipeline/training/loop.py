@@ -1,0 +1,104 @@
+"""The federated bilevel loop without Lightning, in memory: no saves, no record, one process.
+
+For many short runs of small models, where what surrounds a round would cost more than the round. Its numbers are the
+Lightning module's to the last bit: both take `advance` and the steps of the optimizers below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from pipeline.algorithms.base import Algorithm, Cost, State, Turn, advance
+from pipeline.training.rows import no_longer_finite
+
+
+class Options(Protocol):
+    """What a loop itself reads of the hyper-parameters of a method that moves "w"."""
+
+    @property
+    def optimizer(self) -> str: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+
+def schedule(kind: str, rounds: int) -> Callable[[int], float]:
+    """Factor of all step sizes after t of T rounds: 1, or (1 + cos(pi t / T)) / 2."""
+    if kind == "constant":
+        return lambda t: 1.0
+    return lambda t: 0.5 * (1.0 + math.cos(math.pi * t / rounds))
+
+
+def schedule_of(variable: str, algorithm: Algorithm[Any], hyper: Any, rounds: int) -> Callable[[int], float]:
+    """Factor of that variable's step size after t rounds."""
+    return schedule("constant" if variable in algorithm.assigned else hyper.schedule, rounds)
+
+
+def sizes_of(algorithm: Algorithm[Any], hyper: Any, variables: Iterable[str]) -> dict[str, float]:
+    """Step sizes before any schedule, of the variables that the problem at hand has."""
+    held = set(variables)
+    return {name: size for name, size in algorithm.step_sizes(hyper).items() if name in held}
+
+
+def optimizer_of(variable: str, hyper: Options, value: Tensor, size: float) -> torch.optim.Optimizer:
+    """The model w is moved as the options say, every other variable by plain steps."""
+    kind = hyper.optimizer if variable == "w" else "sgd"
+    if kind in ("sgd", "momentum"):
+        return torch.optim.SGD([value], lr=size, momentum=hyper.momentum if kind == "momentum" else 0.0)
+    if kind == "adagrad":
+        return torch.optim.Adagrad([value], lr=size)
+    return torch.optim.Adam([value], lr=size)
+
+
+class Loop:
+    """A run. turn: the template of every turn; rounds: T, for the schedule.
+
+    round: outer iterations done. cost: so far. measured: the method's measures in the last round.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int) -> None:
+        self.algorithm, self.turn, self.rounds = algorithm, turn, rounds
+        state = algorithm.init(turn)
+        self.state = State({name: value.detach().clone() for name, value in state.variables.items()}, state.memory)
+        self.round, self.cost = 0, Cost()
+        self.measured: dict[str, float] = {}
+        self._sizes = sizes_of(algorithm, turn.hyper, self.state.variables)
+        self._factors = {name: schedule_of(name, algorithm, turn.hyper, rounds) for name in self._sizes}
+        self._optimizers = {
+            name: optimizer_of(name, turn.hyper, self.state.variables[name], size) for name, size in self._sizes.items()
+        }
+
+    @property
+    def step_sizes(self) -> dict[str, float]:
+        """Per variable to be moved, in force in the coming round."""
+        return {name: size * self._factors[name](self.round) for name, size in self._sizes.items()}
+
+    def step(self) -> None:
+        """One outer iteration. Raises NotFinite if a variable no longer is."""
+        factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
+        sizes = self.step_sizes
+        for name, size in sizes.items():
+            self._optimizers[name].param_groups[0]["lr"] = size
+        turn = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=sizes, schedule=factor)
+        cost, measured = advance(self.algorithm, self.state, turn, self._move)
+        self.cost, self.measured = self.cost + cost, measured or self.measured
+        self.round += 1
+
+    def _move(self, name: str, direction: Tensor) -> None:
+        value = self.state.variables[name]
+        value.grad = direction
+        self._optimizers[name].step()
+        require_finite(name, value, self.round + 1, self.step_sizes, self.turn.hyper)
+
+
+def require_finite(name: str, value: Tensor, round_: int, sizes: Mapping[str, float], hyper: Any) -> None:
+    """Raises NotFinite. A sum is finite only if every entry is (overflow of the sum itself is a run gone wrong as
+    well)."""
+    if not math.isfinite(float(value.detach().sum())):
+        raise no_longer_finite(round_, name, sizes, hyper)
