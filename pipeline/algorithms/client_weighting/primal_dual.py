@@ -162,7 +162,7 @@ def step(state: State, turn: WeightingTurn) -> Step:
     r = s * (g_0 + sum_h)
     g_w = projections.clip(r + hyper.gamma * sum_g, hyper.clip_norm)
     if hyper.dual == "residual":
-        g_lambda = steps.dual_within_curvature(turn, lam, sum_h, r + s * hyper.gamma * hyper.dual_damping * lam)
+        g_lambda = steps.dual_direction(turn, lam, s * sum_h, r + s * hyper.gamma * hyper.dual_damping * lam)
     else:
         g_lambda = s * hyper.dual_damping * lam - sum_g
     directions = {"w": steps.within_curvature(turn, w, g_w, hyper.gamma), "lambda": g_lambda}

@@ -45,6 +45,8 @@ from torch import Tensor
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 
 Memory = dict[str, Tensor]
+DUAL_LIMIT = 0.5
+"""Of a step of the dual times the curvature along it."""
 
 
 def remembered(turn: WeightingTurn, memory: Memory, like: Tensor) -> Memory:
@@ -78,16 +80,19 @@ def shortening(turn: WeightingTurn, w: Tensor, direction: Tensor, factor: float 
     if not turn.hyper.curvature_limit:
         return w.new_ones(())
     product = turn.oracle.validation_product(w, direction, turn.validation())
-    step = factor * turn.step_sizes["w"] * torch.linalg.vector_norm(product)
-    return _at_most(turn.hyper.curvature_limit * torch.linalg.vector_norm(direction), step)
+    step = factor * turn.step_sizes["w"] * direction.dot(product).abs()
+    return _at_most(turn.hyper.curvature_limit * direction.dot(direction), step)
 
 
-def dual_within_curvature(turn: WeightingTurn, lam: Tensor, sum_h: Tensor, direction: Tensor) -> Tensor:
-    """The dual's direction, shortened likewise. sum_h: H lambda."""
+def dual_direction(turn: WeightingTurn, lam: Tensor, sum_h: Tensor, residual: Tensor) -> Tensor:
+    """The dual's direction: its residual on a positive curvature, shortened likewise. sum_h: H lambda."""
     if not turn.hyper.curvature_limit:
-        return direction
-    step = turn.step_sizes["lambda"] * torch.linalg.vector_norm(sum_h)
-    return direction * _at_most(turn.hyper.curvature_limit * torch.linalg.vector_norm(lam), step)
+        return residual
+    length, product = torch.linalg.vector_norm(lam), torch.linalg.vector_norm(sum_h)
+    along = lam.dot(sum_h)  # times length^2 the Rayleigh quotient
+    lift = torch.where(along < 0, length * product - along, torch.zeros_like(along))
+    direction = residual + lift / length.square().clamp_min(torch.finfo(lam.dtype).tiny) * lam
+    return direction * _at_most(DUAL_LIMIT * length, turn.step_sizes["lambda"] * product)
 
 
 def _at_most(allowed: Tensor, step: Tensor) -> Tensor:

@@ -32,11 +32,10 @@ class ServerOptions(Section):
         " own spread, so it fits any data; plain = eta_x times the hypergradient, as in the papers",
     )
     curvature_limit: float = param(
-        0.5,
-        "steps of the model (and of the dual) are shortened to this over the curvature along them, which the server"
-        " measures on its validation set; below 1 is stable; 0 = no limit, as in the papers",
+        2.0,
+        "the model's step is shortened to this over the curvature along it, which the server measures on its validation"
+        " set; 2 = no step overshoots its own line; also limits the dual's step; 0 = no limits, as in the papers",
         ge=0,
-        lt=2,
     )
     clip_norm: float = param(
         0.0, "the direction of the model w is shortened to this norm where it is longer; 0 = no clipping", ge=0
@@ -67,9 +66,9 @@ class PrimalDual(ServerOptions):
         " as the paper prints it: the same stationary points, but it carries the path of training and ranks clients"
         " backward at first",
     )
-    eta_w: float = param(0.1, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
-    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
     gamma: float = param(
         4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
     )
@@ -118,7 +117,7 @@ class Rfho(ServerOptions):
     """Differentiation through realised steps (``pipeline.algorithms.client_weighting.rfho``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
     inner_steps: int = param(1, "steps of the model that are differentiated through", ge=1, symbol="K")
     mode: Literal["reverse", "forward", "realtime"] = param(
         "reverse",
@@ -132,7 +131,7 @@ class FedNest(ServerOptions):
     """Lower steps and a Neumann series (``pipeline.algorithms.client_weighting.fednest``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
     series_products: NonNegativeInt | Auto = param(
@@ -148,7 +147,7 @@ class Sustain(ServerOptions):
     """A single loop with recursive momentum (``pipeline.algorithms.client_weighting.sustain``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     storm_weight: float = param(
         0.5, "share of the fresh estimate in a direction; 1 = plain stochastic descent", gt=0, le=1, symbol="c"
@@ -164,7 +163,7 @@ class Afl(ServerOptions):
     """The worst mixture of clients (``pipeline.algorithms.client_weighting.afl``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.05, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
 
 
 @dataclass(frozen=True)
@@ -193,5 +192,5 @@ class ExactGradient(ServerOptions):
     """Dense inverse Hessian, for small models (``pipeline.algorithms.client_weighting.exact_gradient``)."""
 
     eta_w: float = param(0.03, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.05, ETA_X, gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
