@@ -400,3 +400,20 @@ def test_a_short_list_of_coefficients_is_refused():
     options = hyper(steps=(1, 2, 3, 1), local_coefficients=[1.0, 1.0])
     with pytest.raises(UserError, match=r"local_coefficients = .* 3 numbers"):
         ALGORITHMS["simfbo"].init(make_turn(options, random()))
+
+
+@pytest.mark.parametrize("drawn", ["once", "every_round"])
+@both
+def test_random_local_steps_want_a_coefficient_for_each_step_there_may_be(name, drawn):
+    """Before the first round, whatever it draws: a later round may draw local_steps_max, here 5."""
+    random_steps = {"steps": "random", "local_steps_max": 5, "local_steps_drawn": drawn}
+    enough, short = (hyper(name, **random_steps, local_coefficients=[1.0] * count) for count in (5, 4))
+    one = random(clients=1)
+    turns = [make_turn(short, one, seed=seed) for seed in range(20)]
+    assert min(int(local.steps(turn)) for turn in turns) < 5  # which the list would do for
+    for turn in turns:
+        with pytest.raises(
+            UserError, match=r"local_coefficients = \[1.0, 1.0, 1.0, 1.0\] .* 5 numbers .*local_steps_max"
+        ):
+            ALGORITHMS[name].init(turn)
+        ALGORITHMS[name].init(dataclasses.replace(turn, hyper=enough))
