@@ -152,7 +152,7 @@ def prepared(name, hyper, toy, start, estimator, **more):
 
 
 def present(estimator, active):
-    """c over all five clients, 0 for the absent, when two are active: (5/2) x_i, or x_i over their sum, at least 0.3."""
+    """c over all five clients, 0 for the absent, two being active: (5/2) x_i, or x_i over their sum, 0.3 at least."""
     c = torch.zeros_like(X)
     c[active] = X[active] * (5 / 2 if estimator == "paper" else 1 / max(float(X[active].sum()), 0.3))
     return c

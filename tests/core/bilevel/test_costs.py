@@ -119,6 +119,32 @@ def test_counters_are_the_specifications(name, hyper, clients_hold, server_holds
         assert tuple(g if e is not None else None for g, e in zip(got, expected, strict=True)) == expected
 
 
+def test_a_frozen_gradient_is_sent_to_those_who_look_at_it_twice():
+    """SimFBO, f held by the server, local steps 1, 3, 1, 2, 1: the server adds grad_y f for clients that take one step,
+    so d_y more goes down to two of five. Up 5 (d_x + 2 d_y), 8 gradients of y, 16 products."""
+    hyper = SimFbo(local_steps=[1, 3, 1, 2, 1])
+    got = cost_of("simfbo", hyper, random(clients=5, server_upper=True), 1, participation=1.0)
+    assert dataclasses.astuple(got) == (1, 5 * (X + 2 * Y), 5 * (X + 2 * Y) + 2 * Y, 8, 16)
+
+
+def test_clients_that_come_back_pay_for_a_gradient():
+    """FedBiOAcc-local, I = 2: an evaluation is 3 gradients, two of them per iteration; who was away in the round before
+    takes one more, however long that was. The first round has an evaluation more instead."""
+    sets = [[0, 1], [1, 2], [0, 3], [0, 3], [1, 4], [1, 3]]
+    back = [None, 1, 2, 0, 2, 1]
+
+    class Chosen(BilevelTurn):
+        def active(self, *exchange):
+            return torch.tensor(sets[self.round - 1])
+
+    made = make_turn(FedBioAccLocal(local_steps=2, series_terms=4), random(clients=5, local_lower=True), 0.4)
+    turn = Chosen(made.oracle, made.hyper, made.federation, made.seed)
+    algorithm = ALGORITHMS["fedbioacc_local"]
+    state = algorithm.init(turn)
+    costs = [one_round(algorithm, state, dataclasses.replace(turn, round=t + 1)) for t in range(len(sets))]
+    assert [cost.gradients for cost in costs] == [2 * (2 * 2 + 1) * 3, *(2 * 2 * 2 * 3 + more for more in back[1:])]
+
+
 def test_lower_levels_of_their_own_are_never_sent():
     """LFedNest: one exchange of x; two calls of three steps below, two steps above with five terms."""
     got = cost_of(
