@@ -23,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from pipeline.params.spec import Section
 
 ROOT = Path(__file__).parents[1]
 COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
+RECORD = 2
+"""Of a cell's file: which meaning its numbers have. Older ones are read as if they were new (`_as_recorded_now`)."""
 TAIL = 100
 """Client weights are averaged over so many last rounds, what the papers' tables show; a short run's over its last
 fifth."""
@@ -107,13 +110,13 @@ def _plain(part: Any) -> Any:
 
 
 Result = dict[str, Any]
-"""A cell's file: cell, outcome, curve (columns by name), machine; `failed` with the reason if it diverged."""
+"""A cell's file: cell, record, outcome, curve (columns by name), machine; `failed` with the reason if it diverged."""
 
 
 def read(cell: Cell, folder: Path) -> Result | None:
     """The cell's file; None if it has not been run."""
     path = cell.path(folder)
-    return json.loads(path.read_text()) if path.is_file() else None
+    return _as_recorded_now(cell, json.loads(path.read_text())) if path.is_file() else None
 
 
 def save(cell: Cell, folder: Path, content: Result) -> None:
@@ -226,7 +229,7 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
         partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
         problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
         task, quality = image_task(problem, raw.hash, partition.hash), partition.quality
-    content: Result = {"cell": dataclasses.asdict(cell), "machine": machine(str(task.device))}
+    content: Result = {"cell": dataclasses.asdict(cell), "record": RECORD, "machine": machine(str(task.device))}
     start = time.monotonic()
     try:
         with ResumeFolder(folder.parent / ".resume", run_fingerprint(params, task)) as resume:
@@ -256,8 +259,8 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
     with (out / "history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     evaluated = [row for row in rows if row["validation_loss"]]
-    measured = [name for name in task.measures if name != "average_accuracy" or evaluated[-1][name]]
-    columns = ["round", *measured]  # theta-bar is not every method's
+    measured = [name for name in task.measures if evaluated[-1][name]]  # theta-bar, for one, is not every method's
+    columns = ["round", *measured]
     with np.load(out / "client_weights_history.npz") as saved:
         weights = saved["weights"].astype(float)
     columns += [*COSTS, *_reports(evaluated[0], task)]
@@ -293,6 +296,80 @@ def _reports(row: dict[str, str], task: Any) -> list[str]:
     """Columns that are the method's own: residuals, norms."""
     known = {"round", "floats_up", "floats_down", *COSTS, *task.measures}
     return [name for name in row if name not in known and not name.startswith("client_weight")]
+
+
+# ------------------------------------------------------------------------------------------------------ older files
+
+
+def _as_recorded_now(cell: Cell, result: Result) -> Result:
+    """An older file's content with the meaning that a new one's has.
+
+    Record 1 tested theta of every method with duals and theta-bar beside it, where A-FedPD's own model is theta-bar;
+    and did not count x and y for clients that FedNest's fresh sets ask later than its first one.
+    """
+    if result.get("record", 1) >= 2 or "curve" not in result:
+        return result
+    if "average_accuracy" in result["curve"]:
+        return _with_both_models(cell, result)
+    if cell.settings.get("algorithm") in ("fednest", "fednest_general"):
+        return _with_fresh_sets_sent(cell, result)
+    return result
+
+
+def _with_both_models(cell: Cell, result: Result) -> Result:
+    """Losses were theta's: where that is not the model any more they are left out."""
+    from pipeline.params.methods import Algorithms
+
+    mean = getattr(Algorithms(), cell.settings["algorithm"]).served == "w_bar"
+    found = {}
+    for name in ("outcome", "curve"):
+        part = result[name] | {"shifted_accuracy": result[name]["test_accuracy"]}
+        if mean:
+            part["test_accuracy"] = part["average_accuracy"]
+            part = {key: value for key, value in part.items() if not key.endswith("_loss")}
+        found[name] = part
+    return result | found
+
+
+def _with_fresh_sets_sent(cell: Cell, result: Result) -> Result:
+    """The sets are drawn again. FedNest sends T d_x + d_y numbers more down than up to each client of a set."""
+    from pipeline.data.catalog import resolve
+    from pipeline.params import Params
+    from pipeline.params.spec import override
+
+    params = resolve(override(Params(), cell.settings))
+    hyper, federation = params.algorithms.fednest_general, params.federation
+    fresh = (hyper.client_sets, hyper.mode, hyper.series) == ("fresh", "clean", "deterministic")
+    if params.algorithm != "fednest_general" or federation.participation == 1 or not fresh:
+        return result
+    if federation.sampling != "fixed" or hyper.lower_rounds != 1:
+        raise UserError(
+            f"the floats of {cell.name} are counted as they were before, and cannot be counted again"
+            " under bernoulli sampling or with several lower rounds. Fix: delete its file, and the cell is run again."
+        )
+    clients, rounds = len(result["kinds"]), params.train.rounds
+    n, more = _asked_later(clients, federation.participation, params.seed, rounds, hyper.series_terms)
+    costs = result["costs"]
+    point = (costs["floats_down"] - costs["floats_up"]) // (rounds * n)  # d_x + d_y
+    curve = result["curve"]
+    floats = [spent + point * more[int(r)] for spent, r in zip(curve["floats"], curve["round"], strict=True)]
+    costs = costs | {"floats_down": costs["floats_down"] + point * more[-1]}
+    return result | {"costs": costs, "curve": curve | {"floats": floats}}
+
+
+@lru_cache
+def _asked_later(clients: int, participation: float, seed: int, rounds: int, terms: int) -> tuple[int, list[int]]:
+    """Clients of a set; and, after 0, 1, ... rounds, how many were asked that were not in FedOut's first set."""
+    import torch
+
+    from pipeline.participation import active_clients
+
+    n, total = 0, [0]
+    for t in range(1, rounds + 1):
+        sets = [active_clients(clients, "fixed", participation, seed, t, 2, m) for m in range(terms + 1)]
+        n = len(sets[0])
+        total.append(total[-1] + len(torch.cat(sets).unique()) - n)
+    return n, total
 
 
 def machine(device: str) -> dict[str, Any]:

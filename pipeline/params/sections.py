@@ -141,8 +141,8 @@ class DataCleaning(Section):
     )
     scores: Literal["averaged", "sharded"] = param(
         "averaged",
-        "averaged = all clients exchange all scores, as the paper; sharded = scores stay with their samples: the same"
-        " numbers, fewer floats",
+        "averaged = all clients exchange all scores, as the paper; sharded = the same run, but scores stay with"
+        " their samples and no floats are counted for them (what a client must do for that: problems/data_cleaning.py)",
     )
     scale: PositiveFloat | Auto = param(
         "auto",

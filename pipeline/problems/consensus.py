@@ -7,8 +7,9 @@ images [specification, section 4.1]: with probability 0.5 a horizontal flip, and
 the same size after padding by 4 pixels on every side. Padding comes after normalisation there, so it is the mean
 colour: `fill` is what it is before. The draws are counter-based, by client and place in the minibatch.
 
-Whatever else a method's server keeps, the model that is served and tested is theta; primal-dual methods report the
-plain mean of the last clients' models beside it (`average_accuracy`; item A10 of the specification).
+The model that is served and tested is the one that the method's own algorithm returns: theta, but theta-bar of
+A-FedPD, whose Algorithm 1 returns the "global average model" (item A10 of the specification). The accuracy of both is
+measured where a method has the two.
 """
 
 from __future__ import annotations
@@ -29,21 +30,31 @@ MARGIN = 4
 
 @dataclass(frozen=True)
 class Consensus(Images):
-    """augment: transform training images. fill: per channel, what padding is filled with."""
+    """augment: transform training images. fill: per channel, what padding is filled with. served: the server's
+    variable that is the model."""
 
     augment: bool = False
     fill: tuple[float, ...] = ()
+    served: str = "w"
+
+    def network(self, variables: Variables) -> Tensor:
+        return variables[self.served]
 
     @property
     def measures(self) -> tuple[str, ...]:
-        return ("average_accuracy",)
+        return ("average_accuracy", "shifted_accuracy")
 
     def measure(self, variables: Variables) -> dict[str, float]:
-        """average_accuracy: test accuracy of theta-bar, of methods that tell it from theta."""
+        """average_accuracy: test accuracy of theta-bar, the mean of the models that came back last. shifted_accuracy:
+        of theta, that mean shifted by the duals, which is handed out. Of methods that have the two."""
         if "w_bar" not in variables:
             return {}
-        scores = logits(self.model, self.data, variables["w_bar"], self.data.test_images)
-        return {"average_accuracy": float((scores.argmax(1) == self.data.test_labels).double().mean())}
+        models = {"average_accuracy": variables["w_bar"], "shifted_accuracy": variables["w"]}
+        return {name: self._test_accuracy(w) for name, w in models.items()}
+
+    def _test_accuracy(self, w: Tensor) -> float:
+        scores = logits(self.model, self.data, w, self.data.test_images)
+        return float((scores.argmax(1) == self.data.test_labels).double().mean())
 
     def take(self, stream: int, clients: Tensor, positions: Tensor, present: Tensor | None = None) -> ImageBatch:
         X, *rest = super().take(stream, clients, positions, present)

@@ -18,10 +18,21 @@ Client m's gradient by x is zero outside its own block; in the hypergradient, sa
 that the mean is right. With c = 1 the steps of x must be large, about S times those of y. A step eta with scale c is a
 step c^2 eta of the scores c x: c = sqrt(S) lets every method keep the steps that suit other problems.
 
-Nobody but client m needs the block of m, and nobody else's samples move it: the average of the clients' copies is, on
-this block, a share p_m of m's own change, which m can take by itself. So the scores need not travel. `sharded` counts
-no number for them, and changes nothing else; the specification's sharded form, whose LOCAL steps are p_m times as long
-too, is the same with one local step.
+Only client m needs the block of m, and only its samples say where the block should go. So the scores need not travel:
+`sharded` counts no number for them and is the averaged run in every other respect. What m has to do on its own block to
+get the averaged numbers:
+
+| method | block of m in a round |
+|---|---|
+| FedBiO, SimFBO, LFedNest | a share p_m of its own change; it stands still while m is away |
+| FedNest, FBO-AggITD | every active client's step along m's part of the averaged hypergradient, 0 while m is away |
+| FedBiOAcc | every active client steps along the averaged momentum, whose block of m is not 0 while m is away |
+
+Under FedBiOAcc the copies of the others, whose gradients are 0 there, follow x <- x - eta alpha nu and
+nu <- (1 - c alpha^2) nu: m can repeat that if it learns who was active, one bit per client and round, which is not
+counted. The specification's sharded form, in which a client moves nothing but its own block by LOCAL steps p_m times as
+long, is the same for FedBiO with one local step, and for FedBiOAcc if all clients are active as well; otherwise it is
+another method.
 """
 
 from __future__ import annotations

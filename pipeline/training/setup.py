@@ -158,7 +158,8 @@ def _consensus(params: Params, model: models.FlatModel, data: FederatedData) -> 
     if settings.normalise is True:
         model = model.after(partial(models.Normalise, info.means, info.deviations))
     fill = info.means if settings.normalise is True else ()
-    return Consensus(model, data, augment=settings.augment is True, fill=fill)
+    served = getattr(params.algorithms, params.algorithm).served
+    return Consensus(model, data, augment=settings.augment is True, fill=fill, served=served)
 
 
 IMAGE_PROBLEMS: dict[str, Callable[[Params, models.FlatModel, FederatedData], ImageProblem]] = {

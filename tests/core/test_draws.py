@@ -139,6 +139,59 @@ def test_fednest_under_memory_by_hand(toy, start):
     assert torch.equal(state.memory["G"], old)  # what is sent back is a number, no gradient
 
 
+def prepared(name, hyper, toy, start, estimator, **more):
+    """A state at (start, X) in which each client's last gradient, if it is kept, is that at 1; and the turn it stands
+    before."""
+    if estimator == "memory":
+        return remembering(name, hyper, toy, start, **more)
+    turn = make_turn(dataclasses.replace(hyper, estimator=estimator), toy, 0.4, sampling="fixed", round=2, **more)
+    state = ALGORITHMS[name].init(turn)
+    state.variables.update({"w": start.clone(), "x": X.clone()})
+    assert not state.memory
+    return state, turn
+
+
+def present(estimator, active):
+    """c over all five clients, 0 for the absent, two being active: (5/2) x_i, or x_i over their sum, 0.3 at least."""
+    c = torch.zeros_like(X)
+    c[active] = X[active] * (5 / 2 if estimator == "paper" else 1 / max(float(X[active].sum()), 0.3))
+    return c
+
+
+def answered(estimator, state, toy, start, active):
+    """g_i of all clients, as it counts in an inner product: (5/2) g_i of the active ones and 0, or each one's last."""
+    fresh = toy.gradients(start)[1:]
+    if estimator == "memory":
+        G = state.memory["G"].clone()
+        G[active] = fresh[active]
+        return G
+    G = torch.zeros_like(fresh)
+    G[active] = 5 / 2 * fresh[active]
+    return G
+
+
+@pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
+def test_the_exact_gradient_of_two_of_five_clients_by_hand(toy, start, estimator):
+    """v = (sum_i c_i Hess f_i)^(-1) grad f_0 over the Hessian's own clients, then -v^T g_i over the last exchange's."""
+    hyper = ExactGradient(inner_steps=1, active_weight_floor=0.3)
+    state, turn = prepared("exact_gradient", hyper, toy, start, estimator, inner=2)
+    measured, active = turn.active(1), turn.active()
+    assert measured.tolist() != active.tolist()
+    v = torch.linalg.solve(toy.hessian(start, present(estimator, measured)), toy.gradients(start)[0])
+    expected = -answered(estimator, state, toy, start, active) @ v
+    torch.testing.assert_close(ALGORITHMS["exact_gradient"].step(state, turn).directions["x"], expected)
+
+
+@pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
+def test_fednest_of_two_of_five_clients_by_hand(toy, start, estimator):
+    """v = eta_h (g_0 + (I - eta_h H_1) g_0) with the factor's own clients, then -v^T g_i over the last exchange's."""
+    hyper = FedNest(eta_h=0.03, inner_steps=1, series_products=1, active_weight_floor=0.3)
+    state, turn = prepared("fednest", hyper, toy, start, estimator, inner=2)
+    g_0, H = toy.gradients(start)[0], toy.hessian(start, present(estimator, turn.active(1)))
+    expected = -answered(estimator, state, toy, start, turn.active()) @ (0.03 * (2 * g_0 - 0.03 * H @ g_0))
+    torch.testing.assert_close(ALGORITHMS["fednest"].step(state, turn).directions["x"], expected)
+
+
 def test_rfho_reverse_under_memory_by_hand(toy, start):
     """K = 2: on the way back active clients of a step answer with their gradient at that step's point, absent ones with
     their newest; the product of step 2 takes normalised coefficients."""

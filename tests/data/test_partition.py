@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import struct
 
@@ -51,18 +52,59 @@ def test_weights_sum_to_one(scheme):
     assert weights.dtype == np.float64
 
 
+ORDERED = np.sort(LABELS)  # label c is in the rows 100 c to 100 c + 99
+
+
 @pytest.mark.parametrize("scheme", ["lead", "iid", "shards", "quantity", "duplicates", "label_noise", "balanced"])
 def test_sorted_rows_bias_nothing(scheme):
-    """A data set sorted by label is dealt like a shuffled one: every client gets as much, as mixed."""
-    mixed, ordered = make(scheme), make(scheme, labels=np.sort(LABELS))
+    """A data set sorted by label is dealt like a shuffled one: every client gets as many samples."""
+    mixed, ordered = make(scheme), make(scheme, labels=ORDERED)
     assert mixed.sizes.tolist() == ordered.sizes.tolist()
     if scheme in ("lead", "duplicates"):  # the labels are given, so are the counts of clean clients
         clean = mixed.clean
         assert np.array_equal(mixed.label_counts()[clean], ordered.label_counts()[clean])
-    if scheme == "iid":
-        assert ordered.label_counts().std() < 1.5 * math.sqrt(9.4)  # hypergeometric: about 9.4 of each label
     within = ordered.server_validation[:4]  # of label 0: rows 0..99
     assert within.max() > 10  # not the first rows
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changes"),
+    [
+        ("iid", {}),
+        ("quantity", {"clients": 5, "exponent": 1.0}),
+        ("label_noise", {"rates": [0.0, 0.5, 1.0]}),
+        ("lead", {"noise_samples": 300}),
+        ("balanced", {}),
+    ],
+)
+def test_random_parts_of_sorted_rows_hold_every_label(scheme, changes):
+    """n of 940 samples without replacement, 94 of each true label: n / 10 of a label, with a variance of
+    n (1/10) (9/10) (940 - n) / 939; each client and label within 5 standard deviations. Clean clients of `lead`, whose
+    labels are given, are left out."""
+    p = make(scheme, labels=ORDERED, **changes)
+    for i in range(3 if scheme == "lead" else 0, p.clients):
+        n = int(p.sizes[i])
+        counts = np.bincount(ORDERED[part(p, i)], minlength=10)
+        assert np.abs(counts - n / 10).max() < 5 * math.sqrt(0.09 * n * (940 - n) / 939)
+    assert p.clients > 2
+
+
+@pytest.mark.parametrize("scheme", ["iid", "shards", "quantity", "label_noise", "balanced", "powerlaw", "dirichlet"])
+def test_rows_of_a_label_are_mixed_before_they_are_dealt(scheme):
+    """Of the 94 samples of a label that are left a client holds n: their mean place among them is 46.5, with a variance
+    of (94^2 - 1) / 12 / n (94 - n) / 93. Consecutive rows would be up to 23 off for n = 47."""
+    changes = {"concentration": 1.0, "clients": 5} if scheme == "dirichlet" else {}
+    p = make(scheme, labels=ORDERED, **changes)
+    left = np.setdiff1d(np.arange(1000), np.concatenate([p.server_validation, p.server_selection]))
+    farthest = 0.0
+    for i, c in itertools.product(range(p.clients), range(10)):
+        rows = np.unique(part(p, i))
+        places = np.searchsorted(left[ORDERED[left] == c], rows[ORDERED[rows] == c])
+        n = len(places)
+        if 0 < n < 94:
+            off = abs(places.mean() - 46.5) / math.sqrt((94**2 - 1) / 12 / n * (94 - n) / 93)
+            farthest = max(farthest, off)
+    assert 0 < farthest < 4.5
 
 
 def test_the_servers_sets_do_not_depend_on_the_scheme():

@@ -91,6 +91,20 @@ def test_shards_hold_few_labels():
 
 
 @pytest.mark.parametrize("replacement", ["cycle", "iid"])
+@pytest.mark.parametrize("classes", [3, 25])
+def test_the_concentration_is_per_class_however_many_there_are(classes, replacement):
+    """E sum_c p_c^2 = (a + 1) / (C a + 1), a = 0.5: 0.6 for three classes, 1/9 for 25; n samples add (1 - that) / n.
+    Were it a times 10 / C, 0.444 and 0.2. Means over 300 clients, whose standard deviations are below 0.22 and 0.06."""
+    labels = true_labels(per_label=6 + 30_000 // classes, classes=classes)
+    p = make("dirichlet", labels=labels, classes=classes, clients=300, concentration=0.5, replacement=replacement)
+    shares = p.label_counts() / 100
+    exact = 1.5 / (0.5 * classes + 1)
+    expected, deviation = exact + (1 - exact) / 100, {3: 0.22, 25: 0.06}[classes]
+    assert (shares**2).sum(axis=1).std() < deviation
+    assert (shares**2).sum(axis=1).mean() == pytest.approx(expected, abs=4.5 * deviation / math.sqrt(300))
+
+
+@pytest.mark.parametrize("replacement", ["cycle", "iid"])
 @pytest.mark.parametrize("concentration", [0.1, 1.0, 100.0])
 def test_dirichlet_statistics(concentration, replacement):
     """E sum_c p_c^2 = (a + 1) / (C a + 1): 0.55 for a = 0.1 (one dominant class), 0.18 for 1."""
@@ -179,6 +193,17 @@ def test_label_noise_rates():
     clean = p.label_counts()[[0, 3]]
     expected = (clean / clean.sum(axis=0)).sum(axis=1) / 10
     assert np.allclose(p.oracle_weights(), [expected[0], 0, 0, expected[1]])
+
+
+def test_every_client_s_label_noise_is_its_own():
+    """Two clients of 470 samples with a rate of 1/4: which of a client's samples are wrong has nothing to do with which
+    of the other's are (118 * 118 / 470 = 30 in common, standard deviation 4), and does not change with its rate."""
+    p, other = make("label_noise", rates=[0.25, 0.25]), make("label_noise", rates=[0.75, 0.25])
+    wrong = [part_labels(p, i) != LABELS[part(p, i)] for i in (0, 1)]
+    assert [int(mask.sum()) for mask in wrong] == [118, 118]
+    assert abs(int((wrong[0] & wrong[1]).sum()) - 118 * 118 / 470) < 5 * 4
+    assert np.array_equal(part_labels(other, 1), part_labels(p, 1))
+    assert not np.array_equal(part_labels(other, 0), part_labels(p, 0))
 
 
 def test_nobody_clean_means_no_oracle():

@@ -3,12 +3,17 @@ differences of the upper value; and what the specifications say of its parts."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.func import hessian, jacrev
 
 from pipeline import randomness
+from pipeline.algorithms import ALGORITHMS
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
+from pipeline.params import AggItd, FedBio, FedBioAcc, FedNestGeneral, LFedNest, SimFbo
+from tests.core.bilevel.helpers import make_turn, one_round
 from tests.problems.small import CLIENTS, OWN, TRAIN, P, problems, start
 
 PROBLEMS = problems()
@@ -168,6 +173,58 @@ def test_averaged_scores_are_sharded_scores_with_a_smaller_step(whole):
         assert torch.equal(problem.lower_losses(other, Y, batch), problem.lower_losses(X, Y, batch))
         sharded = x - eta / CLIENTS * directions[owners, torch.arange(len(x))]
         torch.testing.assert_close(averaged, sharded, rtol=0, atol=1e-13)
+
+
+def rounds_of_scores(name, hyper, rounds):
+    """Two of four clients in a round: (round, the turn, scores before and after, which of them belong to clients that
+    are away, the method's memory before)."""
+    problem = PROBLEMS["data_cleaning"]
+    turn, algorithm = make_turn(hyper, problem, 0.5), ALGORITHMS[name]
+    state = algorithm.init(turn)
+    state.variables["x"], state.variables["y"] = start(problem)
+    for t in range(1, rounds + 1):
+        now = dataclasses.replace(turn, round=t)
+        last = now.at(algorithm.inner_steps(hyper))
+        away = ~torch.isin(problem.data.training.owners, last.cohort().clients)
+        x, memory = state.variables["x"].clone(), {key: value.clone() for key, value in state.memory.items()}
+        one_round(algorithm, state, now)
+        yield now, x, state.variables["x"], away, memory
+
+
+@pytest.mark.parametrize(
+    ("name", "hyper"),
+    [
+        ("fedbio", FedBio(local_steps=3)),
+        ("simfbo", SimFbo(local_steps=3)),
+        ("lfednest", LFedNest(local_steps=2, upper_local_steps=3)),
+        ("fednest_general", FedNestGeneral(upper_local_steps=3, client_sets="one")),
+        ("aggitd", AggItd(upper_local_steps=3, series_terms=2)),
+    ],
+)
+def test_the_scores_of_a_client_stand_still_while_it_is_away(name, hyper):
+    for _, before, after, away, _ in rounds_of_scores(name, hyper, 3):
+        assert torch.equal(after[away], before[away])
+        assert (after != before)[~away].any()
+
+
+def test_fedbioacc_moves_the_scores_of_clients_that_are_away_along_the_averaged_momentum():
+    """Every active client takes its I = 2 steps x <- x - eta alpha_t nu and nu <- (1 - c alpha_t^2) nu there, since its
+    gradients are 0; s is the sum of the active (N/n) p_i. A round takes s eta (alpha_1 + alpha_2 (1 - c alpha_1^2)) nu
+    from x and s (1 - (1 - c alpha_1^2)(1 - c alpha_2^2)) nu from nu: a client's block is not its own affair."""
+    eta, c, moved = 0.5, 0.8, []
+    hyper = FedBioAcc(eta_x=eta, storm_x=c, local_steps=2, alpha_scale=0.9, alpha_offset=2.0)
+    expected = None
+    for now, before, after, away, memory in rounds_of_scores("fedbioacc", hyper, 5):
+        nu, s = memory["nu"], float(now.cohort().p.sum())
+        if expected is not None:  # what the round before has left of the momentum
+            torch.testing.assert_close(nu[expected[0]], expected[1], rtol=1e-12, atol=1e-15)
+        first, second = (0.9 / (2 + 2 * (now.round - 1) + i) ** (1 / 3) for i in (1, 2))
+        kept = 1 - c * first**2
+        step = s * eta * (first + second * kept) * nu[away]
+        torch.testing.assert_close(after[away], before[away] - step, rtol=1e-12, atol=1e-15)
+        expected = (away, nu[away] * (1 - s * (1 - kept * (1 - c * second**2))))
+        moved.append(float(step.abs().max()))
+    assert max(moved) > 1e-3
 
 
 def test_fair_hypergradients_sum_to_zero(whole):

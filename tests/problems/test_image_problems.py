@@ -13,12 +13,13 @@ from pipeline import models
 from pipeline.errors import UserError
 from pipeline.models.flat import FlatModel, vmap
 from pipeline.params import partitions
+from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
 from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
 from pipeline.training import evaluation
-from tests.problems.small import CLIENTS, OWN, TRAIN, P, data, network
+from tests.problems.small import CLASSES, CLIENTS, OWN, TRAIN, P, data, network
 
 EVERYBODY = torch.arange(CLIENTS)
 
@@ -126,6 +127,13 @@ def test_the_regulariser_by_hand(held, kind, mu):
     }[kind]
     added = problem.lower_losses(X, Y, batch) - problem.upper_losses(X, Y, batch)
     torch.testing.assert_close(added, expected, rtol=1e-10, atol=1e-12)
+
+
+def always(answer: int) -> torch.Tensor:
+    """The linear network's parameters with which it answers that class to everything."""
+    w = torch.zeros(network().d, dtype=torch.float64)
+    w[answer - CLASSES] = 1.0
+    return w
 
 
 # ----------------------------------------------------------------------------- data of both levels
@@ -238,19 +246,45 @@ def test_accuracies_of_fair_clients_by_hand():
     """A network that answers class 0 to everything: a client can expect its share of class 0."""
     held = uneven()
     problem = Fair(network(), held, P)
-    y = torch.zeros(problem.model.d, dtype=torch.float64)
-    y[-3] = 1.0
     shares = []
     for i in range(CLIENTS):
         own = held.labels[held.starts[i] : held.starts[i] + held.sizes[i]]
         shares.append(float((own == 0).double().mean()))
-    found = problem.measure({"x": problem.initial_upper(0), "y": y})
+    found = problem.measure({"x": problem.initial_upper(0), "y": always(0)})
     assert found["client_accuracy"] == pytest.approx(sum(shares) / CLIENTS)
     assert found["worst_client_accuracy"] == pytest.approx(min(shares))  # a tenth of four clients: one
     mean = sum(shares) / CLIENTS
     assert found["client_accuracy_variance"] == pytest.approx(sum((s - mean) ** 2 for s in shares) / CLIENTS)
     x = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
     assert float(problem.client_weights({"x": x}).sum()) == pytest.approx(1.0)
+
+
+class Graded(Fair):
+    """Client i can expect an accuracy of (N - i) %."""
+
+    def expected_accuracies(self, variables):
+        return torch.arange(self.clients, 0, -1).double() / 100
+
+
+@pytest.mark.parametrize(("clients", "worst"), [(4, 0.01), (20, 0.015), (21, 0.02)])
+def test_the_worst_clients_are_a_tenth_of_them_rounded_up(clients, worst):
+    """One of 4; 2 of 20, with 1 and 2 %; 3 of 21, with 1, 2 and 3 %."""
+    problem = Graded(network(), data("iid", iid=partitions.Iid(clients)), P)
+    assert problem.measure({})["worst_client_accuracy"] == pytest.approx(worst)
+
+
+def test_both_models_of_a_primal_dual_method_are_measured_and_one_is_served(held):
+    """Of 30 test images 20 get the class that theta answers to everything, 10 the one that theta-bar does."""
+    held = dataclasses.replace(held, test_labels=torch.tensor([0] * 20 + [1] * 10))
+    both = {"w": always(0), "w_bar": always(1)}
+    expected = {"average_accuracy": 1 / 3, "shifted_accuracy": 2 / 3}
+    for served, right in (("w", 2 / 3), ("w_bar", 1 / 3)):
+        problem = Consensus(network(), held, served=served)
+        assert set(problem.measures) == set(expected)
+        assert problem.measure(both) == pytest.approx(expected)
+        assert evaluation.accuracy(problem, both, held.test_images, held.test_labels) == pytest.approx(right)
+        assert torch.equal(problem.network(both), both[served])
+    assert Consensus(network(), held).measure({"w": always(0)}) == {}
 
 
 def test_training_accuracy_by_hand(held):

@@ -78,7 +78,11 @@ def test_the_record_holds_every_measure_of_every_round(params, digits, partition
     assert all(float(row["primal_residual"]) > 0 for row in rows[1:])
     evaluated = [row for row in rows if row["test_accuracy"]]
     two_models = "w_bar" in module.state.variables
-    assert all(bool(row["average_accuracy"]) == two_models for row in evaluated)
+    models = ("average_accuracy", "shifted_accuracy")
+    assert all(bool(row[model]) == two_models for row in evaluated for model in models)
+    if two_models:  # what is tested is what the method's paper returns: A-FedPD's mean model, the others' theta
+        served = models[name not in ("a_fedpd", "a_fedpd_sam")]
+        assert all(row["test_accuracy"] == row[served] for row in evaluated)
     assert rows[-1]["client_weight_0"] == ""  # nobody has weights here
     d, bytes_each = module.turn.problem.dimension, 4
     assert float(rows[-1]["client_state_bytes"]) in (0, d * bytes_each)

@@ -21,6 +21,11 @@ One outer iteration here is one communication round of I iterations, after which
 With exact y^m the mean of the clients' hypergradients IS the hypergradient of this problem (it is linear in them), so
 nothing but x has to be sent. Averaging y would destroy it. One client and I = 1: StocBiO's and MRBO's single loops.
 
+Minibatches. The analysis wants larger ones below than above: Algorithm 4 starts with b_1 samples for nu and M b_1 for
+omega (M clients), and goes on with b and M b. Here both levels have one size: `hyper.initial_batch_size` for the first
+momenta (also for the omega of a client that comes back), `federation.batch_size` from then on. A size that gives omega
+what the analysis asks gives nu M times as much.
+
 Partial participation (the paper treats full participation only): an absent client keeps its y^m. Its omega^m belongs to
 the x of its last round; a client that was absent therefore starts with a fresh gradient, as everybody does in round 1,
 since a momentum may only be carried along a path that was walked. nu is the server's.

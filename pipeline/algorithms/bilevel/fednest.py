@@ -30,11 +30,15 @@ is 1 for the same. Its full local passes for anchors, Hessians and gradients are
 Per active client: exchanges 2T + N + 3, or 2T + N' + 3 with N' random factors; T fewer without correction. The
 published number (`counting: published`) is one exchange of d_y numbers each way above what N terms need, and it is what
 figures in the literature are drawn against; `exchanges` counts what is sent. Up 2T d_y + (N + 1) d_y + 2 d_x; down
-T (d_x + 2 d_y) + (N + 2) d_y + 2 d_x. Where the server holds f, the exchange for grad_y f falls away.
+T (d_x + 2 d_y) + (N + 2) d_y + 2 d_x, where d_x + d_y of it are x and y at the start of FedOut. With fresh client sets
+and partial participation every client that FedOut asks is sent x and y when it is asked first: in place of these
+d_x + d_y times the n clients of a set, d_x + d_y times those of all N + 1 sets together. Where the server holds f, the
+exchange for grad_y f and its set fall away.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from pipeline.algorithms.base import Cost, State, Step
@@ -58,8 +62,10 @@ def step(state: State, turn: BilevelTurn) -> Step:
         y_new, cost = fedinn.lower_steps(turn, x, y, turn.cohort())
         return Step({"y": y - y_new}, cost)
     upper = turn.upper_level(x, y)
-    v, cost = neumann.federated(turn, x, y, upper)
+    v, cost, asked = neumann.federated(turn, x, y, upper)
     cohort = neumann.client_sets(turn, hyper.series_terms)
+    asked = torch.cat([asked, cohort.clients]).unique()
+    cost += Cost(floats_down=(turn.upper_floats + len(y)) * len(asked))
     x_new, more = fed_out(turn, x, y, v, cohort, upper)
     if hyper.mode == "clean" and hyper.series == "deterministic" and hyper.counting == "published":
         n, d_y = len(cohort.clients), len(y)
@@ -70,7 +76,8 @@ def step(state: State, turn: BilevelTurn) -> Step:
 def fed_out(
     turn: BilevelTurn, x: Tensor, y: Tensor, v: Tensor, cohort: Cohort, upper: UpperLevel
 ) -> tuple[Tensor, Cost]:
-    """x after an exchange for the hypergradient at v and one for the local steps along it; cost."""
+    """x after an exchange for the hypergradient at v and one for the local steps along it; cost, but for sending x and
+    y."""
     clients, p, n = cohort.clients, cohort.p.to(x), len(cohort.clients)
     X, Y, V = rows(x, n), rows(y, n), rows(v, n)
     direct = upper.gradient_x(X, Y, turn.upper_batch("direct", clients))

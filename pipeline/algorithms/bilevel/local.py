@@ -38,6 +38,12 @@ def steps(turn: BilevelTurn, key: str = "local_steps") -> Tensor:
     return 1 + randomness.positions(stream, torch.arange(N), torch.full((N,), turn.hyper.local_steps_max), 1)[:, 0]
 
 
+def longest(turn: BilevelTurn) -> Tensor:
+    """The largest tau_i that each of the N clients may take in any round."""
+    tau = steps(turn)
+    return torch.full_like(tau, turn.hyper.local_steps_max) if turn.hyper.local_steps == "random" else tau
+
+
 def most(tau: Tensor) -> int:
     """max_i tau_i; 0 without clients."""
     return max(tau.tolist(), default=0)
@@ -61,8 +67,8 @@ def coefficients(hyper: object, tau: Tensor, k: int) -> Tensor:
             raise not_allowed(
                 "local_coefficients",
                 kind,
-                f"a list of {int(tau.max())} numbers > 0, one per local step",
-                "a longer list, or constant",
+                f"a list of {int(tau.max())} numbers > 0, one per local step (local_steps_max of random ones)",
+                "a longer list, fewer local steps, or constant",
             )
         return torch.full_like(left, kind[k])
     return torch.ones_like(left)

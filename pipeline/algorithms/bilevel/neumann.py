@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from pipeline.algorithms.base import Cost
@@ -31,8 +32,9 @@ def client_sets(turn: BilevelTurn, exchange: int) -> Cohort:
     return turn.cohort() if one else turn.cohort(exchange)
 
 
-def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tuple[Tensor, Cost]:
-    """FedNest's FedIHGP: (estimate of [D2yy G]^-1 grad_y F at (x, y), [d_y]; what it cost).
+def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tuple[Tensor, Cost, Tensor]:
+    """FedNest's FedIHGP: (estimate of [D2yy G]^-1 grad_y F at (x, y), [d_y]; what it cost, but for sending x and y; ids
+    of the clients that it asked, to each of which these are sent once).
 
     One exchange for b = avg grad_y f_i (none where the server holds f), then one per product, in which the clients send
     D2yy g_i c and get the average back: the power of the averaged Hessian. `series: deterministic` sums the terms;
@@ -40,14 +42,14 @@ def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tup
     """
     hyper, M, size = turn.hyper, turn.hyper.series_terms, turn.hyper.eta_h
     clients, p = client_sets(turn, 0)
-    d_x, d_y, n = turn.upper_floats, len(y), len(clients)
+    d_y, n = len(y), len(clients)
     b = turn.total(p.to(y) @ upper.gradient_y(rows(x, n), rows(y, n), turn.upper_batch("series", clients)))
-    cost = Cost(floats_down=(d_x + d_y) * n)
+    cost, asked = Cost(), []
     if not turn.server_upper:
-        cost += Cost(1, floats_up=d_y * n, gradients=n)
+        cost, asked = Cost(1, floats_up=d_y * n, gradients=n), [clients]
     if hyper.mode != "clean":
         total, more = _as_published(turn, x, y, b)
-        return size * total, cost + more
+        return size * total, cost + more, clients
 
     factors = M - 1 if hyper.series == "deterministic" else turn.integer("series", M)
     c, total = b, b
@@ -59,7 +61,9 @@ def federated(turn: BilevelTurn, x: Tensor, y: Tensor, upper: UpperLevel) -> tup
         c = c - size * turn.total(p.to(y) @ product)
         total = total + c
         cost += Cost(1, floats_up=d_y * n, floats_down=d_y * n, hvps=n)
-    return size * (total if hyper.series == "deterministic" else M * c), cost
+        asked.append(clients)
+    v = size * (total if hyper.series == "deterministic" else M * c)
+    return v, cost, torch.cat([torch.zeros(0, dtype=torch.int64), *asked])
 
 
 def _as_published(turn: BilevelTurn, x: Tensor, y: Tensor, b: Tensor) -> tuple[Tensor, Cost]:

@@ -50,7 +50,7 @@ from pipeline.params import ShroFbo, SimFbo
 def init(turn: BilevelTurn, method: str) -> State:
     """x and y as the problem starts them, v = 0."""
     x, y = start(turn, method)
-    local.norms(turn.hyper, local.steps(turn))  # so that a wrong list is refused before work starts
+    local.norms(turn.hyper, local.longest(turn))  # so that a wrong list is refused before work starts
     return State({"x": x, "y": y, "v": torch.zeros_like(y)})
 
 

@@ -19,7 +19,9 @@ possibly none, and `turn.total` completes what is contracted from them.
 
 What is counted (`Cost`, for every method of the family): every grad_y g, grad_x f and grad_y f that a client computes
 on one minibatch is a gradient, and every D2yy g v and D2xy g v is a product, also where one pass over a shared
-minibatch yields two of them. What the server computes itself is not counted.
+minibatch yields two of them. What the server computes itself is not counted. Clients that come and go keep nothing of
+the server's from one round, or call of FedInn or FedOut, to the next; within one they keep what they were sent, so with
+fresh client sets each client is sent x and y when it is asked first.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ specification a_fedpd, sections 3.9 (reference) and 3.11 (low_memory); symbols i
     theta     <- theta-bar + mean_i lambda_i / rho                           all N clients
 
 The server keeps all duals and sends them out; clients keep nothing. Per active client: 2d down (theta, lambda_i), d up,
-K gradients.
+K gradients. What Algorithm 1 returns, and what is tested and served here, is the "global average model" theta-bar.
 
 Low memory traffic, the same iterates. Virtual and ordinary steps together move the mean dual by
 rho (theta-bar' - theta), whoever is active. With theta = theta-bar + mean/rho that is
@@ -24,6 +24,17 @@ active ones
     e_i     <- e_i + theta_i - theta-bar'
 
 so a round touches n rows instead of N, and sum_i e_i = 0 for ever (property 6).
+
+One active client per round never converges. Then theta-bar' = theta_i, so e_i + theta_i - theta-bar' = e_i: every e_i
+stays 0, all duals are rho s, and the client solves, since theta - s = theta-bar,
+
+    f_i(x) + rho s^T x + rho/2 ||x - theta||^2  =  f_i(x) + rho/2 ||x - theta-bar||^2 + constant
+
+which is FedProx's subproblem: theta-bar moves from one client's minimiser towards the next one's for ever. Two clients
+with a/2 (x -+ 1)^2, solved exactly and in turn, leave it at +- a / (a + 2 rho); the optimum is 0. So one active client
+of several under `sampling: fixed` is refused. With few active clients it converges slowly, for a round changes an
+active client's e_i only by its distance from the mean of n models: on quadratics, 2 of 20 clients active, theta-bar is
+1 to 2e-3 from the optimum after 400 rounds, where FedDyn's is 1e-4 from it (tests, two seeds).
 
 | form | memory | shape |
 |---|---|---|
@@ -39,14 +50,32 @@ from pipeline.algorithms.base import State, Step
 from pipeline.algorithms.consensus import dual, local
 from pipeline.algorithms.consensus.local import Rule
 from pipeline.algorithms.consensus.turn import LocalTurn
+from pipeline.errors import not_allowed
+from pipeline.participation import fixed_count
 
 
-def init(turn: LocalTurn) -> State:
+def init(turn: LocalTurn, method: str = "a_fedpd") -> State:
     """theta = theta-bar = the model's initialisation; duals (or deviations) 0."""
+    _require_two(turn, method)
     state = dual.start(turn)
     if turn.hyper.form == "reference":
         return state
     return State(state.variables, {"deviations": state.memory["duals"]})
+
+
+def _require_two(turn: LocalTurn, method: str) -> None:
+    """UserError where every round has one active client of several, with which the method never converges."""
+    N, federation = turn.problem.clients, turn.federation
+    if federation.participation >= 1.0 or federation.sampling != "fixed" or N == 1:
+        return
+    if fixed_count(N, federation.participation) == 1:
+        raise not_allowed(
+            "federation.participation",
+            federation.participation,
+            f"at least {1.5 / N:g} for {method} with {N} clients under sampling: fixed, since with one active client"
+            " all its duals stay equal and it never converges",
+            f"set it to {2 / N:g}, or choose feddyn",
+        )
 
 
 def step(state: State, turn: LocalTurn, **rule: Any) -> Step:

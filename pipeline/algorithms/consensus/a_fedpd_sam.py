@@ -13,6 +13,8 @@ r = 0 is A-FedPD. Per active client: 2d down, d up, 2 K gradients.
 
 from __future__ import annotations
 
+from functools import partial
+
 from pipeline.algorithms.base import State, Step
 from pipeline.algorithms.consensus import a_fedpd, dual
 from pipeline.algorithms.consensus.turn import LocalTurn
@@ -23,4 +25,4 @@ def step(state: State, turn: LocalTurn) -> Step:
     return a_fedpd.step(state, turn, radius=turn.hyper.radius, sam_eps=turn.hyper.sam_eps)
 
 
-A_FEDPD_SAM = dual.method(a_fedpd.init, step)
+A_FEDPD_SAM = dual.method(partial(a_fedpd.init, method="a_fedpd_sam"), step)

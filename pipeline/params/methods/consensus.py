@@ -13,11 +13,13 @@ class LocalOptions(Section):
     """What every method with local steps has in common: how a client trains between two exchanges.
 
     main_step_size: the one to lower first when a run diverges. momentum, schedule:
-    of the server; the step size of the clients has its own decay, the server's is constant.
+    of the server; the step size of the clients has its own decay, the server's is constant. served: the server's
+    variable that the method returns as its model.
     """
 
     main_step_size: ClassVar[str] = "eta"
     schedule: ClassVar[str] = "constant"
+    served: ClassVar[str] = "w"
 
     eta: float = param(0.1, "step size of the clients' local steps", gt=0, symbol="eta_0")
     eta_decay: float = param(0.998, "eta is multiplied by this after every round", gt=0, le=1)
@@ -185,6 +187,8 @@ class FedSpeed(DualOptions):
 @dataclass(frozen=True)
 class AFedPd(DualOptions):
     """Aligned primal-dual (``pipeline.algorithms.consensus.a_fedpd``)."""
+
+    served: ClassVar[str] = "w_bar"  # Algorithm 1 returns the mean of the models that came back
 
     form: Literal["low_memory", "reference"] = param(
         "low_memory",

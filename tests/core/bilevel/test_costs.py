@@ -1,8 +1,10 @@
 """What every method of general bilevel learning counts, against the specifications' tables (float64 quadratics)."""
 
 import dataclasses
+import itertools
 
 import pytest
+import torch
 
 from pipeline.algorithms import ALGORITHMS, Cost
 from pipeline.algorithms.bilevel.turn import BilevelTurn
@@ -22,7 +24,9 @@ from tests.core.bilevel.quadratic import random
 
 # Per active client and outer iteration: exchanges, floats up, floats down, gradients, products. The specifications'
 # tables (SimFBO 2.1-2.5, FedBiO 2.1-2.5); k local steps below and u above. Where the server holds f: what it saves.
+# FedNest's tables are those of one client set for the whole of FedOut; fresh ones are below.
 NESTED = {"local_steps": 3, "upper_local_steps": 2}
+ONE_SET = {**NESTED, "client_sets": "one"}
 X, Y = 3, 4
 TABLE = [
     ("simfbo", SimFbo(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
@@ -30,13 +34,13 @@ TABLE = [
     ("shrofbo", ShroFbo(local_steps=3), (1, X + 2 * Y, X + 2 * Y, 9, 6), (1, X + 2 * Y, X + 3 * Y, 3, 6)),
     (
         "fednest_general",  # 2T + N + 3; T (1 + 2 (k - 1)) + 1 + 1 + 2 (u - 1) gradients; N - 1 HVPs and a JVP
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4),
+        FedNestGeneral(**ONE_SET, lower_rounds=2, series_terms=4),
         (11, 2 * X + 9 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 14, 4),
         (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 6 * Y + 2 * X, 10, 4),
     ),
     (
         "fednest_general",  # what N terms need: one exchange fewer
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4, counting="exchanges"),
+        FedNestGeneral(**ONE_SET, lower_rounds=2, series_terms=4, counting="exchanges"),
         (10, 2 * X + 8 * Y, 2 * (X + 2 * Y) + 5 * Y + 2 * X, 14, 4),
         (9, 2 * X + 7 * Y, 2 * (X + 2 * Y) + 5 * Y + 2 * X, 10, 4),
     ),
@@ -48,7 +52,7 @@ TABLE = [
     ),
     (
         "fednest_general",  # FedNest_SGD: T + N + 3
-        FedNestGeneral(**NESTED, lower_rounds=2, series_terms=4, correction="none"),
+        FedNestGeneral(**ONE_SET, lower_rounds=2, series_terms=4, correction="none"),
         (9, 2 * X + 7 * Y, 2 * (X + Y) + 6 * Y + 2 * X, 10, 4),
         (8, 2 * X + 6 * Y, 2 * (X + Y) + 6 * Y + 2 * X, 6, 4),
     ),
@@ -115,6 +119,32 @@ def test_counters_are_the_specifications(name, hyper, clients_hold, server_holds
         assert tuple(g if e is not None else None for g, e in zip(got, expected, strict=True)) == expected
 
 
+def test_a_frozen_gradient_is_sent_to_those_who_look_at_it_twice():
+    """SimFBO, f held by the server, local steps 1, 3, 1, 2, 1: the server adds grad_y f for clients that take one step,
+    so d_y more goes down to two of five. Up 5 (d_x + 2 d_y), 8 gradients of y, 16 products."""
+    hyper = SimFbo(local_steps=[1, 3, 1, 2, 1])
+    got = cost_of("simfbo", hyper, random(clients=5, server_upper=True), 1, participation=1.0)
+    assert dataclasses.astuple(got) == (1, 5 * (X + 2 * Y), 5 * (X + 2 * Y) + 2 * Y, 8, 16)
+
+
+def test_clients_that_come_back_pay_for_a_gradient():
+    """FedBiOAcc-local, I = 2: an evaluation is 3 gradients, two of them per iteration; who was away in the round before
+    takes one more, however long that was. The first round has an evaluation more instead."""
+    sets = [[0, 1], [1, 2], [0, 3], [0, 3], [1, 4], [1, 3]]
+    back = [None, 1, 2, 0, 2, 1]
+
+    class Chosen(BilevelTurn):
+        def active(self, *exchange):
+            return torch.tensor(sets[self.round - 1])
+
+    made = make_turn(FedBioAccLocal(local_steps=2, series_terms=4), random(clients=5, local_lower=True), 0.4)
+    turn = Chosen(made.oracle, made.hyper, made.federation, made.seed)
+    algorithm = ALGORITHMS["fedbioacc_local"]
+    state = algorithm.init(turn)
+    costs = [one_round(algorithm, state, dataclasses.replace(turn, round=t + 1)) for t in range(len(sets))]
+    assert [cost.gradients for cost in costs] == [2 * (2 * 2 + 1) * 3, *(2 * 2 * 2 * 3 + more for more in back[1:])]
+
+
 def test_lower_levels_of_their_own_are_never_sent():
     """LFedNest: one exchange of x; two calls of three steps below, two steps above with five terms."""
     got = cost_of(
@@ -161,6 +191,68 @@ def test_random_series_pay_for_the_factors_they_draw():
     assert len(seen) == 8
     counted = cost_of("aggitd", dataclasses.replace(itd, counting="published"), problem, 1)
     assert counted.communication_rounds == 11
+
+
+def fednest_step(hyper, problem, sets) -> Cost:
+    """Of one outer iteration in which the clients active in each exchange, by (inner step, *exchange), are given."""
+
+    class Chosen(BilevelTurn):
+        def active(self, *exchange):
+            return torch.tensor(sets[self.inner, *exchange])
+
+    turn = make_turn(hyper, problem, 0.4)
+    turn = Chosen(turn.oracle, turn.hyper, turn.federation, turn.seed)
+    return one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
+
+
+@pytest.mark.parametrize(("held", "down", "up"), [(False, 87, 52), (True, 80, 44)])
+def test_fresh_client_sets_are_sent_x_and_y_once_each(held, down, up):
+    """T = 1, N = 3, d_x = 3, d_y = 4. Down: FedInn 2 (d_x + 2 d_y) = 22; x and y to the five clients of {0, 1}, {1, 2},
+    {3, 4}, {2, 3}, or to the four of the last three sets where the server holds f, 7 each; a vector of the series to
+    two clients twice, and v to two, 4 each; h to two, 3 each. 22 + 35 + 16 + 8 + 6 = 87, or 80. Up: FedInn 2 * 2 d_y =
+    16; grad_y f (not where the server holds it) and two products of two clients, 24 or 16; 2 * 2 d_x = 12: 52
+    or 44."""
+    hyper = FedNestGeneral(local_steps=3, series_terms=3, client_sets="fresh", counting="exchanges")
+    sets = {(1,): [0, 1], (2, 0): [0, 1], (2, 1): [1, 2], (2, 2): [3, 4], (2, 3): [2, 3]}
+    cost = fednest_step(hyper, random(clients=5, server_upper=held), sets)
+    assert (cost.floats_down, cost.floats_up) == (down, up)
+
+
+FRESH = [
+    FedNestGeneral(series_terms=3, counting="exchanges"),
+    FedNestGeneral(series_terms=1, counting="exchanges", correction="none"),
+    FedNestGeneral(series_terms=4, lower_rounds=2, counting="published"),
+    FedNestGeneral(series_terms=4, series="randomised"),
+]
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("hyper", FRESH)
+def test_fresh_client_sets_message_by_message(hyper, held):
+    """Every message to every client, written down with what the client holds by then; participation from one of five
+    clients to all of them, where it is the table of one set."""
+    problem, T, rows = random(clients=5, server_upper=held), hyper.lower_rounds, []
+    for participation, t in itertools.product((0.2, 0.4, 0.6, 1.0), (1, 2, 3)):
+        turn = dataclasses.replace(make_turn(hyper, problem, participation), round=t)
+        n, at = round(5 * participation), turn.at(T + 1)
+        randomised = hyper.series == "randomised"
+        factors = at.integer("series", hyper.series_terms) if randomised else hyper.series_terms - 1
+        down = T * n * (X + (2 if hyper.correction == "svrg" else 1) * Y)
+        knows = set()
+        for exchange in (*([] if held else [0]), *range(1, factors + 1), hyper.series_terms):
+            for client in at.cohort(exchange).clients.tolist():
+                down += (X + Y) * (client not in knows)  # the point
+                down += Y * (exchange > 0)  # the series' vector, or v
+                knows.add(client)
+        down += X * n + (Y * n if not randomised and hyper.counting == "published" else 0)  # h; the printed exchange
+        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
+        assert cost.floats_down == down
+        one = dataclasses.replace(turn, hyper=dataclasses.replace(hyper, client_sets="one"))
+        known = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(one), one)
+        rows.append((cost.floats_down - known.floats_down, participation))
+        assert dataclasses.replace(cost, floats_down=0) == dataclasses.replace(known, floats_down=0)
+    assert all(more == 0 for more, participation in rows if participation == 1.0)
+    assert any(more > 0 for more, _ in rows) or (held and hyper.series_terms == 1)
 
 
 @pytest.mark.parametrize(

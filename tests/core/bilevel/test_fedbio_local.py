@@ -120,22 +120,26 @@ def test_local_rounds_by_hand():
     close(state.memory["Y"], Y)
 
 
-def test_one_client_and_one_iteration_is_mrbo():
-    """Single loop, STORM on both levels, the same samples at both points, Q Hessian batches included; noise on."""
-    problem = random(clients=1, noise=0.3, local_lower=True)
+@pytest.mark.parametrize(("clients", "period", "average"), [(1, 1, False), (3, 2, False), (3, 2, True)])
+def test_storm_on_both_levels_term_by_term(clients, period, average):
+    """One client and one iteration: MRBO's single loop, the same samples at both points, Q Hessian batches included.
+    More: x and nu averaged every `period` iterations, alpha_t of the whole run's iteration t, the first nu averaged if
+    that is asked for; different p, noise on."""
+    problem = random(clients=clients, noise=0.3, local_lower=True)
     hyper = FedBioAccLocal(
         eta_x=0.1,
         eta_y=0.3,
         eta_h=0.4,
         series_terms=3,
-        local_steps=1,
+        local_steps=period,
         alpha_scale=0.9,
         alpha_offset=2.0,
         storm_x=0.6,
         storm_y=0.8,
+        average_initial_momentum=average,
     )
-    turn, one = make_turn(hyper, problem), torch.arange(1)
-    oracle = turn.oracle
+    turn, one = make_turn(hyper, problem), torch.arange(clients)
+    oracle, mean = turn.oracle, lambda u: (problem.p @ u).expand(clients, -1)
 
     def estimates(x, y, now, tag):
         """(grad_y g, hypergradient) on the draws of that turn."""
@@ -148,19 +152,24 @@ def test_one_client_and_one_iteration_is_mrbo():
         cross = oracle.cross_products(x, y, 0.4 * s, now.lower_batch("local cross", one, tag))
         return oracle.lower_gradients(x, y, now.lower_batch("local y", one, tag)), grad_x - cross
 
-    x, y = torch.zeros(1, 3, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.float64)
+    x, y = torch.zeros(clients, 3, dtype=torch.float64), torch.zeros(clients, 4, dtype=torch.float64)
     first = dataclasses.replace(turn, round=1)
     omega, nu = estimates(x, y, first, 0)
+    nu = mean(nu) if average else nu
     for t in range(1, 5):
-        alpha, now = 0.9 / (2 + t) ** (1 / 3), dataclasses.replace(turn, round=t)
+        now, i = dataclasses.replace(turn, round=(t - 1) // period + 1), (t - 1) % period + 1
+        alpha = 0.9 / (2 + t) ** (1 / 3)
         x_new, y_new = x - 0.1 * alpha * nu, y - 0.3 * alpha * omega
-        ahead, behind = estimates(x_new, y_new, now, 1), estimates(x, y, now, 1)
+        x_new = mean(x_new) if i == period else x_new
+        ahead, behind = estimates(x_new, y_new, now, i), estimates(x, y, now, i)
         omega = ahead[0] + (1 - 0.8 * alpha**2) * (omega - behind[0])
         nu = ahead[1] + (1 - 0.6 * alpha**2) * (nu - behind[1])
+        nu = mean(nu) if i == period else nu
         x, y = x_new, y_new
-    state = run("fedbioacc_local", turn, 4)
+    state = run("fedbioacc_local", turn, 4 // period)
     close(state.variables["x"], x[0])
     close(state.memory["Y"], y)
+    close(state.memory["omega"], omega)
     close(state.memory["nu"], nu[0])
 
 

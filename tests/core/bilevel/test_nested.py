@@ -183,7 +183,7 @@ def test_the_public_code_switches_the_indirect_part_almost_off(mode, inverse_of_
     one = dataclasses.replace(one, A=torch.ones_like(one.A))
     turn = make_turn(FedNestGeneral(eta_h=0.01, series_terms=6, mode=mode), one)
     x = y = torch.tensor([0.7], dtype=torch.float64)
-    v, _ = neumann.federated(turn, x, y, turn.upper_level(x, y))
+    v, *_ = neumann.federated(turn, x, y, turn.upper_level(x, y))
     close(v / one.upper_gradients(x, y)[1], inverse_of_one, atol=5e-4)
 
 
@@ -266,6 +266,44 @@ def test_lfednest_on_local_lower_levels_is_unbiased():
     close(state.variables["x"], x, atol=1e-7)
     close(state.memory["Y"], Y, atol=1e-7)
     assert (x - problem.stationary()[0]).norm() > 0.01
+
+
+def test_a_round_of_lfednest_on_local_lower_levels_by_hand():
+    """T tau_i steps of eta_y / tau_i on each client's own y_i from where it is; then, at the new y_i, u_i steps of
+    eta_x / u_i along grad_x f_i + B_i' s, s = A_i^-1 (1 - (1 - lambda A_i)^M) grad_y f_i; x = sum_i p_i z_i. One of
+    four clients is away: its y stays."""
+    problem, taus, ups = random(local_lower=True), [1, 3, 2, 2], [2, 1, 3, 1]
+    hyper = LFedNest(
+        eta_x=0.07,
+        eta_y=0.3,
+        eta_h=0.4,
+        local_steps=taus,
+        upper_local_steps=ups,
+        local_step_size="divided",
+        lower_rounds=2,
+        series_terms=3,
+    )
+    turn = make_turn(hyper, problem, 0.75)
+    active = turn.at(3).active().tolist()
+    assert len(active) == 3
+    state = ALGORITHMS["lfednest"].init(turn)
+    generator = torch.Generator().manual_seed(1)
+    x, Y = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((3,), (4, 4)))
+    state.variables["x"], moved = x.clone(), torch.zeros(3, dtype=torch.float64)
+    state.memory["Y"].copy_(Y)
+    for i in active:
+        A, B, one = problem.A[i], problem.B[i], problem.client(i)
+        remainder = torch.linalg.matrix_power(torch.eye(4, dtype=torch.float64) - 0.4 * A, 3)
+        for _ in range(2 * taus[i]):
+            Y[i] = Y[i] - 0.3 / taus[i] * (A @ Y[i] - B @ x - problem.c[i])
+        z = x
+        for _ in range(ups[i]):
+            grad_x, grad_y = one.upper_gradients(z, Y[i])
+            z = z - 0.07 / ups[i] * (grad_x + B.T @ torch.linalg.solve(A, grad_y - remainder @ grad_y))
+        moved += 4 / 3 * problem.p[i] * (z - x)
+    one_round(ALGORITHMS["lfednest"], state, turn)
+    close(state.variables["x"], x + moved)
+    close(state.memory["Y"], Y)
 
 
 def test_absent_clients_keep_their_lower_variables():

@@ -356,25 +356,36 @@ def test_the_server_projects_the_upper_variable_and_clients_do_not():
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("constant", [1.0, 1.0, 1.0]), ("momentum", [1.75, 1.5, 1.0]), ("proximal", [0.25, 0.5, 1.0])],
+    ("kind", "theta", "expected"),
+    [
+        ("constant", 0.5, [1.0, 1.0, 1.0]),
+        ("momentum", 0.5, [1.75, 1.5, 1.0]),
+        ("proximal", 0.5, [0.25, 0.5, 1.0]),
+        ("momentum", 0.25, [21 / 16, 5 / 4, 1.0]),  # 1 + 1/4 + 1/16, 1 + 1/4, 1
+        ("proximal", 0.25, [9 / 16, 3 / 4, 1.0]),  # (3/4)^2, 3/4, 1
+    ],
 )
-def test_coefficients_of_local_optimisers(kind, expected):
-    """Specification, section 2.1, theta = 1/2 and tau = 3."""
-    options = hyper(local_coefficients=kind, local_coefficient=0.5)
+def test_coefficients_of_local_optimisers(kind, theta, expected):
+    """Specification, section 2.1, tau = 3."""
+    options = hyper(local_coefficients=kind, local_coefficient=theta)
     got = torch.stack([local.coefficients(options, torch.tensor([3]), k) for k in range(3)])
     close(got, expected)
     close(local.norms(options, torch.tensor([3, 1])), [sum(expected), 1.0])
 
 
-def test_momentum_coefficients_are_heavy_ball_s_total_update():
-    """One client whose gradient does not change along the way: m <- theta m + g, u <- u - eta m, three times."""
-    g, theta, m, moved = 2.0, 0.5, 0.0, 0.0
-    for _ in range(3):
+@pytest.mark.parametrize("theta", [0.5, 0.25])
+@pytest.mark.parametrize("kind", ["momentum", "proximal"])
+def test_coefficients_are_the_optimisers_total_update(kind, theta):
+    """Three gradients that do not depend on where the client is, eta = 0.1. momentum: m <- theta m + g, u <- u - eta m.
+    proximal: u <- u - eta (g + (theta / eta) u), from u = 0."""
+    eta, m, u = 0.1, 0.0, 0.0
+    gradients = [2.0, -1.0, 3.0]
+    for g in gradients:
         m = theta * m + g
-        moved += 0.1 * m
-    options = hyper(local_coefficients="momentum", local_coefficient=theta)
-    close(0.1 * g * local.norms(options, torch.tensor([3])), moved)
+        u = u - eta * m if kind == "momentum" else u - eta * (g + theta / eta * u)
+    options = hyper(local_coefficients=kind, local_coefficient=theta)
+    a = [float(local.coefficients(options, torch.tensor([3]), k)) for k in range(3)]
+    assert -eta * sum(weight * g for weight, g in zip(a, gradients, strict=True)) == pytest.approx(u, rel=1e-12)
 
 
 def test_random_local_steps_are_drawn_once_or_every_round():
@@ -400,3 +411,20 @@ def test_a_short_list_of_coefficients_is_refused():
     options = hyper(steps=(1, 2, 3, 1), local_coefficients=[1.0, 1.0])
     with pytest.raises(UserError, match=r"local_coefficients = .* 3 numbers"):
         ALGORITHMS["simfbo"].init(make_turn(options, random()))
+
+
+@pytest.mark.parametrize("drawn", ["once", "every_round"])
+@both
+def test_random_local_steps_want_a_coefficient_for_each_step_there_may_be(name, drawn):
+    """Before the first round, whatever it draws: a later round may draw local_steps_max, here 5."""
+    random_steps = {"steps": "random", "local_steps_max": 5, "local_steps_drawn": drawn}
+    enough, short = (hyper(name, **random_steps, local_coefficients=[1.0] * count) for count in (5, 4))
+    one = random(clients=1)
+    turns = [make_turn(short, one, seed=seed) for seed in range(20)]
+    assert min(int(local.steps(turn)) for turn in turns) < 5  # which the list would do for
+    for turn in turns:
+        with pytest.raises(
+            UserError, match=r"local_coefficients = \[1.0, 1.0, 1.0, 1.0\] .* 5 numbers .*local_steps_max"
+        ):
+            ALGORITHMS[name].init(turn)
+        ALGORITHMS[name].init(dataclasses.replace(turn, hyper=enough))

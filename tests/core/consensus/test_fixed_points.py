@@ -2,6 +2,7 @@
 the setting)."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from pipeline.algorithms import ALGORITHMS
 from pipeline.algorithms.consensus import local
 from pipeline.algorithms.consensus.local import Trained
+from pipeline.errors import UserError
 from tests.core.consensus.quadratics import (
     ALIGNED,
     DUAL,
@@ -119,11 +121,15 @@ def test_11_full_participation_ends_at_the_optimum(exact, name, form):
     assert exact.gradients(exact.optimum).norm() > 1
 
 
-def fixed_for_every_set(name, problem, **settings):
-    """The states that no single active client moves, by linear algebra: (matrix, right-hand side, unpack).
+SINGLES = [(i,) for i in range(4)]
+PAIRS = list(itertools.combinations(range(4), 2))
 
-    A round is an affine map of the state, z' = M_i z + c_i with client i alone active; its columns are read off
-    rounds from the unit vectors. A fixed state solves (M_i - 1) z = -c_i for every i.
+
+def fixed_for_every_set(name, problem, sets, **settings):
+    """The states that no set of active clients moves, by linear algebra: (matrix, right-hand side, unpack).
+
+    A round is an affine map of the state, z' = M_s z + c_s with the clients s active; its columns are read off rounds
+    from the unit vectors. A fixed state solves (M_s - 1) z = -c_s for every s.
     """
     initial = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
     parts = {("variables", key): value for key, value in initial.variables.items()}
@@ -134,31 +140,42 @@ def fixed_for_every_set(name, problem, **settings):
         pieces = z.split([shape.numel() for shape in shapes.values()])
         return {key: piece.view(shape) for (key, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
-    def after(z, i):
+    def after(z, active):
         state = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
         for (kind, key), value in unpack(z).items():
             getattr(state, kind)[key] = value.clone()
-        state = run(name, problem, 1, lambda t: [i], state=state, **settings)
+        state = run(name, problem, 1, lambda t: active, state=state, **settings)
         return torch.cat([getattr(state, kind)[key].flatten() for kind, key in shapes])
 
     size = sum(shape.numel() for shape in shapes.values())
     eye, rows, right = torch.eye(size, dtype=torch.float64), [], []
-    for i in range(problem.clients):
-        c = after(torch.zeros(size, dtype=torch.float64), i)
-        rows.append(torch.stack([after(eye[k], i) - c for k in range(size)], dim=1) - eye)
+    for active in sets:
+        c = after(torch.zeros(size, dtype=torch.float64), active)
+        rows.append(torch.stack([after(eye[k], active) - c for k in range(size)], dim=1) - eye)
         right.append(-c)
     return torch.cat(rows), torch.cat(right), unpack
 
 
+def conserved(M):
+    """How many linear functions v of the state no round changes: v^T M_s = v^T for every s."""
+    size = M.shape[1]
+    return size - int(torch.linalg.matrix_rank(M.view(-1, size, size).mT.reshape(-1, size)))
+
+
 @pytest.mark.parametrize(
-    ("name", "form"), [("a_fedpd", {"form": "low_memory"}), ("a_fedpd", {"form": "reference"}), ("feddyn", {})]
+    ("name", "form", "sets"),
+    [
+        ("a_fedpd", {"form": "low_memory"}, PAIRS),
+        ("a_fedpd", {"form": "reference"}, PAIRS),
+        ("feddyn", {}, SINGLES),
+    ],
 )
-def test_11_only_the_optimum_is_fixed_whoever_is_active(name, form):
-    """Partial participation, one client at a time: the only state that nobody moves has theta = theta_i = theta_opt and
-    lambda_i = -grad f_i(theta_opt). What rounds conserve is held to its value at the start: the mean of all duals is
-    their mean, deviations sum to 0."""
+def test_11_only_the_optimum_is_fixed_whoever_is_active(name, form, sets):
+    """Partial participation, one client at a time or (A-FedPD, see below) two: the only state that no round moves has
+    theta = theta_i = theta_opt and lambda_i = -grad f_i(theta_opt). What rounds conserve is held to its value at the
+    start: the mean of all duals is their mean, deviations sum to 0."""
     problem = Quadratics.generate(4, 3)
-    M, c, unpack = fixed_for_every_set(name, problem, **DUAL, **form)
+    M, c, unpack = fixed_for_every_set(name, problem, sets, **DUAL, **form)
     place, held = unpack(torch.arange(M.shape[1])), torch.zeros(3, M.shape[1], dtype=torch.float64)
     if low_memory := ("memory", "deviations") in place:
         for row in place["memory", "deviations"]:
@@ -179,10 +196,68 @@ def test_11_only_the_optimum_is_fixed_whoever_is_active(name, form):
     assert gradients.norm() > 1
 
 
+def test_11_rounds_of_one_client_conserve_every_deviation_of_a_fedpd():
+    """theta-bar' = theta_i, so e_i' = e_i + theta_i - theta-bar' = e_i: 4 clients times d = 3 numbers stay, where
+    rounds of two conserve the sum of the e_i alone. From e = 0 no state is fixed then, for a fixed one has
+    e_i = -grad f_i / rho."""
+    problem = Quadratics.generate(4, 3)
+    M, c, unpack = fixed_for_every_set("a_fedpd", problem, SINGLES, **DUAL)
+    assert conserved(M) == 4 * 3
+    assert conserved(fixed_for_every_set("a_fedpd", problem, PAIRS, **DUAL)[0]) == 3
+    kept = unpack(torch.arange(M.shape[1]))["memory", "deviations"].flatten()
+    M[:, kept] = 0.0  # e = 0
+    closest = torch.linalg.lstsq(M, c[:, None]).solution[:, 0]
+    assert (M @ closest - c).norm() > 0.1
+
+
+@pytest.mark.parametrize(("name", "form"), ALIGNED)
+def test_one_client_per_round_keeps_a_fedpd_from_the_optimum(name, form):
+    """f = a/2 (x - b)^2 with b = 1 and -1, in turn, each solved exactly by one step of length 1 / (a + rho). The
+    subproblem is a/2 (x - b)^2 + rho/2 (x - theta-bar)^2, so theta-bar' = (a b + rho theta-bar) / (a + rho), which ends
+    at +-m with (a + rho) m = a - rho m: m = a / (a + 2 rho) = 1/2 for a = 1, rho = 1/2. Then theta = 2 theta-bar' -
+    theta-bar = +-3/2 and every dual is rho (theta - theta-bar) = +-1/2. FedDyn ends at the optimum, 0."""
+    two = Quadratics(torch.ones(2, 1, 1, dtype=torch.float64), torch.tensor([[1.0], [-1.0]], dtype=torch.float64))
+    settings = {"eta": 1 / 1.5, "local_steps": 1, "rho": 0.5}
+    for rounds, sign in ((60, -1), (61, 1)):
+        state = run(name, two, rounds, lambda t: [(t - 1) % 2], **settings, **form)
+        ends = [state.variables["w_bar"], theta(state), *duals(state, 0.5)]
+        close(torch.cat(ends), sign * torch.tensor([0.5, 1.5, 0.5, 0.5], dtype=torch.float64))
+    close(theta(run("feddyn", two, 400, lambda t: [(t - 1) % 2], **settings)), two.optimum)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_active_clients_of_twenty_make_a_fedpd_slow(seed):
+    """d = 3, K = 10, eta = 0.05, rho = 1, 400 rounds, the same client sets: ten times as far as FedDyn, converging."""
+    problem, sets = Quadratics.generate(20, 3, seed), subsets(2, 20, seed)
+    distances = []
+    for name in ("a_fedpd", "feddyn"):
+        state = run(name, problem, 400, sets, eta=0.05, local_steps=10, rho=1.0)
+        distances.append(float((state.variables["w_bar"] - problem.optimum).norm()))
+    assert 8 * distances[1] < distances[0] < 4e-3
+    assert distances[1] < 1.1e-4
+
+
+@pytest.mark.parametrize("name", ["a_fedpd", "a_fedpd_sam"])
+def test_one_active_client_of_several_is_refused(name):
+    """Under fixed sampling, where every round would have one; two, one of one, and random numbers of them are not."""
+
+    def start(clients, **federation):
+        ALGORITHMS[name].init(turn_for(Quadratics.generate(clients, 3), options(name), **federation))
+
+    words = (
+        rf"^federation\.participation = 0\.1 .* at least 0\.15 for {name} with 10 clients .* Fix: set it to 0\.2, or"
+    )
+    with pytest.raises(UserError, match=words):
+        start(10, participation=0.1)
+    start(10, participation=0.15)
+    start(10, participation=0.1, sampling="bernoulli")
+    start(1, participation=0.5)
+
+
 def test_12_no_state_of_fedadmm_or_fedavg_is_fixed_whoever_is_active():
     problem = Quadratics.generate(4, 3)
     for name, settings in (("fedadmm", DUAL), ("fedavg", SETTING)):
-        M, c, _ = fixed_for_every_set(name, problem, **settings)
+        M, c, _ = fixed_for_every_set(name, problem, SINGLES, **settings)
         closest = torch.linalg.lstsq(M, c[:, None]).solution[:, 0]
         assert (M @ closest - c).norm() > 0.01
 
