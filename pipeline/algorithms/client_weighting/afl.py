@@ -51,10 +51,8 @@ def step(state: State, turn: WeightingTurn) -> Step:
         ascent = memory["losses"].clone()
     else:
         ascent = estimators.scatter(losses, active, turn.problem.clients)
-    return Step(
-        descent.directions | {"x": steps.weight_direction(memory, -ascent, active)},
-        descent.cost + Cost(floats_up=len(active)),
-    )
+    directions = descent.directions | {"x": steps.weight_direction(turn, memory, -ascent, active)}
+    return Step(directions, descent.cost + Cost(floats_up=len(active)), steps.settling(turn, memory))
 
 
 AFL = Algorithm(
@@ -64,6 +62,7 @@ AFL = Algorithm(
     inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
 

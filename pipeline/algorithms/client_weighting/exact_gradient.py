@@ -62,10 +62,9 @@ def step(state: State, turn: WeightingTurn) -> Step:
     g_x = -estimators.inner_products(turn, state.memory, v, active, fresh)
     m, n = len(measured), len(active)
     cost = Cost(1, floats_up=d * (d + 1) // 2 * m, floats_down=d * m, hvps=d * m)
-    return Step(
-        {"x": steps.weight_direction(state.memory, g_x, active)},
-        cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n),
-    )
+    cost += Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n)
+    direction = steps.weight_direction(turn, state.memory, g_x, active)
+    return Step({"x": direction}, cost, steps.settling(turn, state.memory))
 
 
 def _hessian(turn: WeightingTurn, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
@@ -82,6 +81,7 @@ EXACT_GRADIENT = Algorithm(
     inner_steps=lambda hyper: hyper.inner_steps + 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
 

@@ -51,10 +51,9 @@ def step(state: State, turn: WeightingTurn) -> Step:
     fresh = turn.oracle.inner_products(w, v, B)
     g_x = -estimators.inner_products(turn, state.memory, v, active, fresh)
     n, d = len(active), turn.problem.dimension
-    return Step(
-        {"x": steps.weight_direction(state.memory, g_x, active)},
-        cost + Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n),
-    )
+    cost += Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n)
+    direction = steps.weight_direction(turn, state.memory, g_x, active)
+    return Step({"x": direction}, cost, steps.settling(turn, state.memory))
 
 
 FEDNEST = Algorithm(
@@ -64,6 +63,7 @@ FEDNEST = Algorithm(
     inner_steps=lambda hyper: hyper.inner_steps + 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
 

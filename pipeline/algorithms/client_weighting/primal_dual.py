@@ -73,8 +73,8 @@ With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts i
 `curvature_limit` c keeps p, q <= c, and the right-hand side at 2 c a / (Gamma h).
 
 For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
-eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times slower.
-Where the server's curvature dominates (a >> Gamma h) the slow rates are eta_lambda Gamma h^2 / a against
+eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times
+slower. Where the server's curvature dominates (a >> Gamma h) the slow rates are eta_lambda Gamma h^2 / a against
 eta_lambda h^2 / a, again a factor Gamma. A negative a, as networks have it, is borne down to about
 -(eta_lambda / eta_w + Gamma) h, against -Gamma h with the printed dual. SOBA, whose model takes no part of r, has the
 rates eta_w Gamma h and eta_lambda h whatever a is (M is triangular), but its model never uses the server's samples.
@@ -168,14 +168,16 @@ def step(state: State, turn: WeightingTurn) -> Step:
     directions = {"w": steps.within_curvature(turn, w, g_w, hyper.gamma), "lambda": g_lambda}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)
+    report = None
     if turn.inner == hyper.inner_steps:
-        directions["x"] = steps.weight_direction(state.memory, state.memory["hypergradient"], active)
+        report = steps.settling(turn, state.memory)
+        directions["x"] = steps.weight_direction(turn, state.memory, state.memory["hypergradient"], active)
 
     # Per active client: down w and lambda, up g_i and h_i; a product-batch inner product is one more number.
     from_product = hyper.hypergradient_batch != "gradient" and estimator != "memory" and not shared
     scalars = n if wants_x and from_product else 0
     cost = Cost(1, floats_up=2 * d * n + scalars, floats_down=2 * d * n, gradients=n, hvps=n)
-    return Step(directions, cost)
+    return Step(directions, cost, report)
 
 
 def _product_batch_size(turn: WeightingTurn) -> int:
@@ -201,6 +203,7 @@ PRIMAL_DUAL = Algorithm(
         "lambda": lambda value, hyper: projections.ball(value, hyper.dual_radius),
         "x": lambda value, hyper: projections.simplex(value),
     },
+    measures=steps.MEASURES,
     client_rows=frozenset({"G", "H"}),
     reports={"dual_norm": lambda variables: torch.linalg.vector_norm(variables["lambda"])},
 )

@@ -65,7 +65,8 @@ def step(state: State, turn: WeightingTurn) -> Step:
         a = turn.oracle.validation_gradient(state.variables["w"], turn.validation())
         g_x, cost = _backward(state, turn, a) if reverse else (state.memory["Z"] @ a, Cost())
         answered = turn.at(turn.hyper.inner_steps).active().to(a.device)
-        return Step({"x": steps.weight_direction(state.memory, g_x, answered)}, cost)
+        direction = steps.weight_direction(turn, state.memory, g_x, answered)
+        return Step({"x": direction}, cost, steps.settling(turn, state.memory))
     if reverse:
         state.memory["trajectory"][turn.inner - 1] = state.variables["w"]
         return lower.descend(state, turn)
@@ -120,6 +121,7 @@ RFHO = Algorithm(
     inner_steps=lambda hyper: hyper.inner_steps + 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
 

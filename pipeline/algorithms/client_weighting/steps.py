@@ -7,6 +7,7 @@ Shared by the methods of this family (`algorithms.<name>.weight_step`, `algorith
 | g_x, the hypergradient | `g_x` | [N] |
 | known clients: those with an answer to go by | memory `known` | [N], 0 or 1 |
 | v_t | memory `spread` | scalar |
+| m_t | memory `pull` | [N] |
 | c | `hyper.curvature_limit` | scalar |
 
 **Weights** (`weight_step: scaled`). A hypergradient has the units of a loss, and its size depends on the features, the
@@ -21,32 +22,52 @@ a constant step a client whose D_i stays at k times the root mean square moves b
 rounds, and pure noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. The
 factor of D is positive and common to all clients, so the stationary points are those of the plain step.
 
-**Model.** A step along the unit vector u is shortened wherever the curvature there would make it unstable:
+**Whether the weights have settled.** m_t averages the pull P_t = sqrt(t) D / sqrt(v_t), the deviations in units of
+their root mean square so far, over about the last quarter of the rounds: m_t = m_(t-1) + min(1, 4/t) (P_t - m_(t-1)).
+If training went on at the full step for h = max(t, 100) rounds and the pull stayed, x would go to
 
-    step size <= c / ||Hess f_0(w) u||
+    x' = Proj_X( x - eta_x (2/N) (sqrt(t + h) - sqrt(t)) m_t ) ,     moving the weight  (1/2) ||x' - x||_1 .
 
-Hess f_0 u is one product on the server's own samples: no client computes or sends anything for it. f_0 stands in for
-the weighted training loss, which has the same network and, where the weights are right, the same distribution.
+The weights have settled if that is at most a fifth of all weight. What is held at 0, or in balance, does not count; nor
+does the schedule, which brings any run to rest. Pure noise in m_t moves about a tenth.
 
-**Dual.** Its residual holds H lambda, so  ||H lambda|| / ||lambda||  is a curvature that costs nothing:
-step size <= c ||lambda|| / ||H lambda||.
+**Model.** A step along the unit vector u is shortened where the curvature there would make it overshoot:
 
-Steps with eta_w Gamma h <= c and eta_lambda h <= c at every curvature h keep the primal-dual iteration stable
+    step size <= c / |u^T Hess f_0(w) u|
+
+With c = 2 no step along the gradient of a quadratic raises it. Hess f_0 u is one product on the server's own samples:
+no client computes or sends anything for it. f_0 stands in for the weighted training loss, which has the same network
+and, where the weights are right, the same distribution.
+
+**Dual.** Its residual holds H lambda, so the curvature along lambda costs nothing: step size <= ||lambda|| / (2 ||H
+lambda||). Where lambda^T H lambda < 0, as networks have it while they leave a plateau, the dual would grow
+exponentially along lambda; there the residual is lifted by (||H lambda|| / ||lambda|| - lambda^T H lambda /
+||lambda||^2) lambda, which makes the quotient positive and of the same size.
+
+Along u, steps with eta_w Gamma h <= 2 and eta_lambda h <= 1/2 keep the primal-dual iteration stable
 (`pipeline.algorithms.client_weighting.primal_dual`, "Stability"). A shortened direction vanishes where the direction
-does, so no stationary point moves. With `optimizer: adam`, whose steps do not depend on a direction's length, the
-model's limit has no effect.
+does, and a positive definite H lifts nothing, so no stationary point of the convex problem moves. With `optimizer:
+adam`, whose steps do not depend on a direction's length, the model's limit has no effect.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
+from pipeline import projections
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 
 Memory = dict[str, Tensor]
 DUAL_LIMIT = 0.5
-"""Of a step of the dual times the curvature along it."""
+"""The longest step of the dual times the curvature along it."""
+SHORTEST = 100
+"""Rounds within which any run's weights could still move."""
+SETTLED = 0.2
+"""The most weight that may still move."""
 
 
 def remembered(turn: WeightingTurn, memory: Memory, like: Tensor) -> Memory:
@@ -55,18 +76,39 @@ def remembered(turn: WeightingTurn, memory: Memory, like: Tensor) -> Memory:
     if turn.hyper.weight_step != "scaled":
         return memory
     known = like.new_full((turn.problem.clients,), 0.0 if "G" in memory else 1.0)
-    return memory | {"spread": like.new_zeros(()), "known": known}
+    return memory | {"spread": like.new_zeros(()), "known": known, "pull": torch.zeros_like(known)}
 
 
-def weight_direction(memory: Memory, g_x: Tensor, active: Tensor) -> Tensor:
+def weight_direction(turn: WeightingTurn, memory: Memory, g_x: Tensor, active: Tensor) -> Tensor:
     """The direction of x, [N]: g_x itself, or its deviations in units of their spread. active: who answered, [n]."""
     if "spread" not in memory:
         return g_x
-    known, N = memory["known"], len(g_x)
+    known, N, t = memory["known"], len(g_x), turn.round
     known[active] = 1.0
     deviation = known * (g_x - (known @ g_x) / known.sum())
     memory["spread"] += deviation.square().mean()
-    return deviation / (N * memory["spread"].sqrt().clamp_min(torch.finfo(g_x.dtype).tiny))
+    scaled = deviation / memory["spread"].sqrt().clamp_min(torch.finfo(g_x.dtype).tiny)
+    memory["pull"] += min(1.0, 4 / t) * (math.sqrt(t) * scaled - memory["pull"])
+    return scaled / N
+
+
+MEASURES = ("weight_to_move", "settled")
+"""What `settling` reports: the weight that as many rounds again would move, and whether that is little (1 or 0)."""
+
+
+def settling(turn: WeightingTurn, memory: Memory) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
+    """The report of a step that has moved x; None where the step of the weights is not scaled."""
+    if "pull" not in memory:
+        return None
+    t = turn.round
+    reach = 2 * (math.sqrt(t + max(t, SHORTEST)) - math.sqrt(t)) / turn.problem.clients
+
+    def report(variables: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        x = variables["x"]
+        moved = (projections.simplex(x - turn.hyper.eta_x * reach * memory["pull"]) - x).abs().sum() / 2
+        return dict(zip(MEASURES, (moved, (moved <= SETTLED).to(moved)), strict=True))
+
+    return report
 
 
 def within_curvature(turn: WeightingTurn, w: Tensor, direction: Tensor, factor: float | Tensor = 1.0) -> Tensor:

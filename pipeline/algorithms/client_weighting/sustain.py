@@ -65,9 +65,9 @@ def step(state: State, turn: WeightingTurn) -> Step:
     memory["previous_x"].copy_(x)
     directions = {
         "w": steps.within_curvature(turn, w, projections.clip(d_w, turn.hyper.clip_norm)),
-        "x": steps.weight_direction(memory, d_x, turn.active().to(w.device)),
+        "x": steps.weight_direction(turn, memory, d_x, turn.active().to(w.device)),
     }
-    return Step(directions, cost)
+    return Step(directions, cost, steps.settling(turn, memory))
 
 
 def _estimates(turn: WeightingTurn, memory: dict[str, Tensor], w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Cost]:
@@ -94,6 +94,7 @@ SUSTAIN = Algorithm(
     inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
+    measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
 
