@@ -14,16 +14,19 @@ Shared by the methods of this family (`algorithms.<name>.weight_step`, `algorith
 network, the method and the stage of training; only differences between clients move x, since the projection onto the
 simplex ignores a common shift. With the deviation  D_i = g_x,i - mean of g_x over the known clients  (0 for others)
 
-    v_t = v_(t-1) + (1/N) sum_i D_i^2 ,        x <- Proj_X( x - eta_x D / (N sqrt(v_t)) ) ,     v_0 = 0
+    v_t = v_(t-1) + min(1, 2/t) ( (1/N) sum_i D_i^2 - v_(t-1) )
+    x  <- Proj_X( x - eta_x D / (N sqrt(t v_t)) )
 
-which is AdaGrad with one scalar for all coordinates (Streeter and McMahan, 2010; Ward, Wu and Bottou, 2019), in units
-of a fair share 1/N. It does not change when g_x is multiplied by a constant; N enters through the fair share alone. At
-a constant step a client whose D_i stays at k times the root mean square moves by 2 k eta_x sqrt(T) fair shares in T
-rounds, and pure noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. The
-factor of D is positive and common to all clients, so the stationary points are those of the plain step.
+With 1/t for 2/t, v_t is the mean over all rounds and this is AdaGrad with one scalar for all coordinates (Streeter and
+McMahan, 2010; Ward, Wu and Bottou, 2019); 2/t looks back over about half of the rounds, so that the large
+hypergradients of the first ones, or while a network leaves a plateau, do not shorten all later steps. The step does not
+change when g_x is multiplied by a constant, and N enters through the fair share 1/N alone. At a constant schedule a
+client whose D_i stays at k times the root mean square moves by 2 k eta_x sqrt(T) fair shares in T rounds, and pure
+noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. The factor of D is
+positive and common to all clients, so the stationary points are those of the plain step.
 
-**Whether the weights have settled.** m_t averages the pull P_t = sqrt(t) D / sqrt(v_t), the deviations in units of
-their root mean square so far, over about the last quarter of the rounds: m_t = m_(t-1) + min(1, 4/t) (P_t - m_(t-1)).
+**Whether the weights have settled.** m_t averages the pull P_t = D / sqrt(v_t), the deviations in units of their
+root mean square, over about the last quarter of the rounds: m_t = m_(t-1) + min(1, 4/t) (P_t - m_(t-1)).
 If training went on at the full step for h = max(t, 100) rounds and the pull stayed, x would go to
 
     x' = Proj_X( x - eta_x (2/N) (sqrt(t + h) - sqrt(t)) m_t ) ,     moving the weight  (1/2) ||x' - x||_1 .
@@ -86,10 +89,10 @@ def weight_direction(turn: WeightingTurn, memory: Memory, g_x: Tensor, active: T
     known, N, t = memory["known"], len(g_x), turn.round
     known[active] = 1.0
     deviation = known * (g_x - (known @ g_x) / known.sum())
-    memory["spread"] += deviation.square().mean()
-    scaled = deviation / memory["spread"].sqrt().clamp_min(torch.finfo(g_x.dtype).tiny)
-    memory["pull"] += min(1.0, 4 / t) * (math.sqrt(t) * scaled - memory["pull"])
-    return scaled / N
+    memory["spread"] += min(1.0, 2 / t) * (deviation.square().mean() - memory["spread"])
+    pull = deviation / memory["spread"].sqrt().clamp_min(torch.finfo(g_x.dtype).tiny)
+    memory["pull"] += min(1.0, 4 / t) * (pull - memory["pull"])
+    return pull / (N * math.sqrt(t))
 
 
 MEASURES = ("weight_to_move", "settled")

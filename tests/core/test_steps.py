@@ -1,0 +1,200 @@
+"""Steps that need no tuning, by hand (float64)."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms.client_weighting import steps
+from pipeline.oracles import FusedOracle, LoopOracle
+from pipeline.oracles.functional import FunctionalOracle
+from pipeline.params import PrimalDual
+from pipeline.problems.toy import Toy
+from tests.core.helpers import make_turn
+from tests.core.test_residual_dual import scalar
+
+TWO = scalar(3.0, 1.0, [1.0, 1.0], [0.0, 2.0])
+
+
+def turn_for(problem=TWO, round_=1, **options):
+    sizes = {"w": 0.1, "lambda": 0.1, "x": 0.1}
+    return dataclasses.replace(make_turn(PrimalDual(**options), problem), round=round_, step_sizes=sizes)
+
+
+def memory_of(clients: int) -> dict[str, torch.Tensor]:
+    return {
+        "spread": torch.zeros((), dtype=torch.float64),
+        "known": torch.ones(clients, dtype=torch.float64),
+        "pull": torch.zeros(clients, dtype=torch.float64),
+    }
+
+
+def tensor(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_two_scaled_steps_by_hand():
+    """g = (3, 1), t = 1: D = (1, -1), v = 1.  g = (0, 4), t = 3: D = (-2, 2), v = 1 + (2/3)(4 - 1) = 3.
+
+    Directions D / (2 sqrt(t v)), the second one (-2, 2) / (2 sqrt(9)).
+    """
+    memory, everyone = memory_of(2), torch.arange(2)
+    first = steps.weight_direction(turn_for(round_=1), memory, tensor(3.0, 1.0), everyone)
+    torch.testing.assert_close(first, tensor(0.5, -0.5))
+    second = steps.weight_direction(turn_for(round_=3), memory, tensor(0.0, 4.0), everyone)
+    torch.testing.assert_close(second, tensor(-1.0, 1.0) / 3.0)
+
+
+def test_the_plain_step_is_the_hypergradient():
+    g_x = tensor(3.0, 1.0)
+    assert steps.weight_direction(turn_for(weight_step="plain"), {}, g_x, torch.arange(2)) is g_x
+    assert steps.remembered(turn_for(weight_step="plain"), {}, g_x) == {}
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_units_do_not_matter(factor):
+    signals = torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    one, other = memory_of(5), memory_of(5)
+    problem = scalar(1.0, 0.0, [1.0] * 5, [0.0] * 5)
+    for t, g_x in enumerate(signals, 1):
+        a = steps.weight_direction(turn_for(problem, t), one, g_x, torch.arange(5))
+        b = steps.weight_direction(turn_for(problem, t), other, factor * g_x + 7.0 * factor, torch.arange(5))
+        torch.testing.assert_close(a, b)
+
+
+def test_a_client_without_an_answer_stays_where_it_is():
+    """Clients 0 and 2 of three have answered, g = (1, -, 3): mean 2, D = (-1, 0, 1), v = 2/3."""
+    memory = memory_of(3)
+    memory["known"].zero_()
+    got = steps.weight_direction(turn_for(), memory, tensor(1.0, 50.0, 3.0), torch.tensor([0, 2]))
+    torch.testing.assert_close(got, tensor(-1.0, 0.0, 1.0) / (3 * math.sqrt(2 / 3)))
+
+
+def test_a_steady_signal_carries_far_and_noise_does_not():
+    """N sum_t D / (N sqrt(t v_t)) with v_t = 1: sum of 1/sqrt(t), about 2 sqrt(T), for a steady signal; for random signs
+    a sum of variance sum of 1/t, about ln T."""
+    T, problem = 500, scalar(1.0, 0.0, [1.0] * 2, [0.0] * 2)
+
+    def travelled(signs: torch.Tensor) -> float:
+        memory, total = memory_of(2), torch.zeros(2, dtype=torch.float64)
+        for t, sign in enumerate(signs, 1):
+            total += steps.weight_direction(turn_for(problem, t), memory, sign * tensor(1.0, -1.0), torch.arange(2))
+        return 2 * float(total[0])
+
+    assert travelled(torch.ones(T)) == pytest.approx(2 * math.sqrt(T) - 1.46, abs=0.02)  # zeta(1/2) = -1.46
+    random = [travelled((torch.rand(T, generator=torch.Generator().manual_seed(s)) < 0.5) * 2 - 1) for s in range(10)]
+    assert torch.tensor(random).square().mean().sqrt() < 1.5 * math.sqrt(math.log(T) + 0.58)
+
+
+def test_no_signal_moves_nothing():
+    got = steps.weight_direction(turn_for(), memory_of(2), tensor(4.0, 4.0), torch.arange(2))
+    torch.testing.assert_close(got, tensor(0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("round_", "pull", "x", "moved"),
+    [
+        # h = 400, reach 2 (sqrt(800) - sqrt(400)) / 2 = 8.2843, times eta_x .1 and the pull .3: each moves by .2485
+        (400, (0.3, -0.3), (0.5, 0.5), 0.24853),
+        (400, (0.05, -0.05), (0.5, 0.5), 0.04142),
+        (400, (0.3, -0.3), (0.1, 0.9), 0.1),  # no further than 0
+        (400, (0.3, -0.3), (0.0, 1.0), 0.0),
+        (4, (0.3, -0.3), (0.5, 0.5), 0.24594),  # h = 100: 2 (sqrt(104) - 2) / 2 = 8.198
+    ],
+)
+def test_the_weight_that_as_many_rounds_again_would_move(round_, pull, x, moved):
+    memory = memory_of(2) | {"pull": tensor(*pull)}
+    report = steps.settling(turn_for(round_=round_, eta_x=0.1), memory)
+    found = report({"x": tensor(*x)})
+    assert float(found["weight_to_move"]) == pytest.approx(moved, abs=2e-5)
+    assert float(found["settled"]) == (moved <= 0.2)
+    assert steps.settling(turn_for(round_=round_), {}) is None
+
+
+def test_the_pull_is_the_mean_of_the_last_quarter():
+    """m_t = m_(t-1) + min(1, 4/t)(P_t - m_(t-1)), P_t = D / sqrt(v_t). With signals +-1, v_t = 1 and P_t is the sign.
+
+    Four rounds of +1: m = 1. Then -1 in rounds 5, 6: 1 - (4/5) 2 = -.6;  -.6 - (4/6) .4 = -.866667.
+    """
+    memory = memory_of(2)
+    for t, sign in enumerate((1, 1, 1, 1, -1, -1), 1):
+        steps.weight_direction(turn_for(round_=t), memory, sign * tensor(1.0, -1.0), torch.arange(2))
+    torch.testing.assert_close(memory["pull"], tensor(-0.8666666667, 0.8666666667))
+
+
+@pytest.mark.parametrize(("direction", "factor", "expected"), [(5.0, 1.0, 1.0), (5.0, 4.0, 1.0), (5.0, 10.0, 2 / 3)])
+def test_the_model_s_step_is_within_the_curvature(direction, factor, expected):
+    """f_0 has the curvature 3, eta_w = .1: where .3 factor exceeds 2, the direction is shortened by 2 / (.3 factor)."""
+    turn = turn_for(curvature_limit=2.0)
+    got = steps.within_curvature(turn, tensor(0.0), tensor(direction), factor)
+    torch.testing.assert_close(got, tensor(direction * expected))
+
+
+def test_without_a_limit_directions_are_as_they_are():
+    turn, v = turn_for(curvature_limit=0.0), tensor(5.0)
+    assert steps.within_curvature(turn, tensor(0.0), v, 1e9) is v
+    assert steps.dual_direction(turn, v, 1e9 * v, v) is v
+
+
+def test_a_limited_step_along_its_gradient_raises_no_quadratic():
+    toy = Toy.generate(clients=2, seed=0)
+    flat = dataclasses.replace(toy, a=torch.zeros_like(toy.a))  # without the cosine: quadratics
+    for eta in (0.01, 1.0, 100.0):
+        turn = dataclasses.replace(make_turn(PrimalDual(), flat), step_sizes={"w": eta})
+        for seed in range(5):
+            w = torch.randn(flat.dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            gradient = flat.gradients(w)[0]
+            moved = w - eta * steps.within_curvature(turn, w, gradient)
+            before, after = (flat.validation_loss(at, flat.draw_validation(0)) for at in (w, moved))
+            assert after <= before * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lam", "product", "residual", "expected"),
+    [
+        # curvature 2, eta_lambda .1: .1 x 2 <= .5, as it is
+        ((1.0, 0.0), (2.0, 0.0), (1.0, 1.0), (1.0, 1.0)),
+        # curvature 10: .1 x 10 = 1, so half
+        ((1.0, 0.0), (10.0, 0.0), (1.0, 1.0), (0.5, 0.5)),
+        # H lambda = -2 lambda: lifted by (2 + 2) lambda
+        ((1.0, 0.0), (-2.0, 0.0), (1.0, 1.0), (5.0, 1.0)),
+        # |H lambda| = 5, lambda^T H lambda = -3 at length 1: lifted by 8 lambda, .1 x 5 = .5 needs no limit
+        ((1.0, 0.0), (-3.0, 4.0), (1.0, 1.0), (9.0, 1.0)),
+        # lambda = 0: nothing is known of the curvature
+        ((0.0, 0.0), (0.0, 0.0), (1.0, 1.0), (1.0, 1.0)),
+    ],
+)
+def test_the_dual_s_step_by_hand(lam, product, residual, expected):
+    got = steps.dual_direction(turn_for(), tensor(*lam), tensor(*product), tensor(*residual))
+    torch.testing.assert_close(got, tensor(*expected))
+
+
+def test_oracles_agree_on_the_server_s_products():
+    toy = Toy.generate(clients=3, seed=2)
+    w, v = torch.randn(2, toy.dimension, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    batch, eye = toy.draw_validation(0), torch.eye(toy.dimension, dtype=torch.float64)
+    A, angle = toy.A[0], toy.a[0] @ w - toy.b[0]
+    exact = (A.T @ A - torch.cos(angle) * torch.outer(toy.a[0], toy.a[0])) @ (eye @ v)
+    for oracle in (FusedOracle, LoopOracle, FunctionalOracle):
+        torch.testing.assert_close(oracle(toy).validation_product(w, v, batch), exact, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_rfho_differentiates_the_steps_it_takes(mode):
+    """K = 1, one dimension, eta_w = 10 and f_0 of curvature 3: the step is shortened to 2/3, so
+    g_x,i = -(2/3) f_i'(w_0) f_0'(w_1). From w_0 = 4 with f_i' = (4, 2): w_1 = 4 - (2/3) 3 = 2, f_0' = 3 (2 - 1) = 3,
+    g_x = (-8, -4)."""
+    from pipeline.params import Rfho
+
+    hyper = Rfho(mode=mode, weight_step="plain", eta_w=10.0)
+    turn = dataclasses.replace(make_turn(hyper, TWO), step_sizes={"w": 10.0})
+    algorithm = ALGORITHMS["rfho"]
+    state = algorithm.init(turn)
+    state.variables["w"] = tensor(4.0)
+    first = algorithm.step(state, turn)
+    torch.testing.assert_close(10.0 * first.directions["w"], tensor(2.0))
+    state.variables["w"] = state.variables["w"] - 10.0 * first.directions["w"]
+    second = algorithm.step(state, turn.at(2))
+    torch.testing.assert_close(second.directions["x"], tensor(-8.0, -4.0))
