@@ -18,8 +18,8 @@ simplex ignores a common shift. With the deviation  D_i = g_x,i - mean of g_x ov
 which is AdaGrad with one scalar for all coordinates (Streeter and McMahan, 2010; Ward, Wu and Bottou, 2019), in units
 of a fair share 1/N. It does not change when g_x is multiplied by a constant; N enters through the fair share alone. At
 a constant step a client whose D_i stays at k times the root mean square moves by 2 k eta_x sqrt(T) fair shares in T
-rounds, and pure noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. The
-factor of D is positive and common to all clients, so the stationary points are those of the plain step.
+rounds, and pure noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. Equal
+clients differ by rounding errors alone, which must not become the unit: then D = 0. The factor of D is positive and common to all clients, so the stationary points are those of the plain step.
 
 **Model.** A step along the unit vector u is shortened wherever the curvature there would make it unstable:
 
@@ -47,6 +47,8 @@ from pipeline.algorithms.client_weighting.turn import WeightingTurn
 Memory = dict[str, Tensor]
 DUAL_LIMIT = 0.5
 """Of a step of the dual times the curvature along it."""
+ROUNDING = 100.0
+"""Deviations of at most so many units in the last place of the largest g_x are rounding errors and count as 0."""
 
 
 def remembered(turn: WeightingTurn, memory: Memory, like: Tensor) -> Memory:
@@ -65,8 +67,11 @@ def weight_direction(memory: Memory, g_x: Tensor, active: Tensor) -> Tensor:
     known, N = memory["known"], len(g_x)
     known[active] = 1.0
     deviation = known * (g_x - (known @ g_x) / known.sum())
+    limits = torch.finfo(g_x.dtype)
+    differ = deviation.abs().amax() > ROUNDING * limits.eps * g_x.abs().amax()
+    deviation = torch.where(differ, deviation, torch.zeros_like(deviation))
     memory["spread"] += deviation.square().mean()
-    return deviation / (N * memory["spread"].sqrt().clamp_min(torch.finfo(g_x.dtype).tiny))
+    return deviation / (N * memory["spread"].clamp_min(limits.tiny).sqrt())
 
 
 def within_curvature(turn: WeightingTurn, w: Tensor, direction: Tensor, factor: float | Tensor = 1.0) -> Tensor:
