@@ -73,7 +73,7 @@ With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts i
 `curvature_limit` c keeps p, q <= c, and the right-hand side at 2 c a / (Gamma h).
 
 For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
-eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times slower.
+eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma, Gamma times less.
 Where the server's curvature dominates (a >> Gamma h) the slow rates are eta_lambda Gamma h^2 / a against
 eta_lambda h^2 / a, again a factor Gamma. A negative a, as networks have it, is borne down to about
 -(eta_lambda / eta_w + Gamma) h, against -Gamma h with the printed dual. SOBA, whose model takes no part of r, has the

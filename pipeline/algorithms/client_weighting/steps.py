@@ -18,8 +18,9 @@ simplex ignores a common shift. With the deviation  D_i = g_x,i - mean of g_x ov
 which is AdaGrad with one scalar for all coordinates (Streeter and McMahan, 2010; Ward, Wu and Bottou, 2019), in units
 of a fair share 1/N. It does not change when g_x is multiplied by a constant; N enters through the fair share alone. At
 a constant step a client whose D_i stays at k times the root mean square moves by 2 k eta_x sqrt(T) fair shares in T
-rounds, and pure noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. Equal
-clients differ by rounding errors alone, which must not become the unit: then D = 0. The factor of D is positive and common to all clients, so the stationary points are those of the plain step.
+rounds, and pure noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are.
+Equal clients differ by rounding errors alone, which must not become the unit: then D = 0. The factor of D is positive
+and common to all clients, so the stationary points are those of the plain step.
 
 **Model.** A step along the unit vector u is shortened wherever the curvature there would make it unstable:
 
