@@ -28,7 +28,7 @@ run: setup ## the whole pipeline on the committed params.yaml
 	@$(BIN)/python -m stages.check # first, in our words: DVC cannot read a broken params.yaml either
 	$(BIN)/dvc repro
 
-recipe: setup ## settings tuned for one data set into params.yaml: NAME=toy; without NAME the list of them
+recipe: setup ## settings tuned for one data set into params.yaml: NAME=printed; without NAME the list of them
 	@$(BIN)/python -m stages.recipe $(NAME)
 
 sweep: setup ## the runs that `sweep` in params.yaml names: seeds and values, results in results/sweep

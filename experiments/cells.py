@@ -1,6 +1,6 @@
 """Cells: single runs of an experiment, each of which ends as one small file.
 
-A cell is a set of parameters on top of the library's defaults. Its file holds what it was, what came out, and where and
+A cell is a set of parameters on top of defaults. Its file holds what it was, what came out, and where and
 when it was run; it is named by the cell and by the fingerprint of everything the result depends on but the code, so a
 finished cell is never run again, an edited one is, and a file made on another machine is taken in by copying it. Needs
 neither DVC nor MLflow.
@@ -28,6 +28,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from experiments import former
 from pipeline.errors import UserError, not_allowed
 from pipeline.params.spec import Section
 
@@ -43,7 +44,7 @@ fifth."""
 @dataclass(frozen=True)
 class Cell:
     """One run. table: which table or figure it belongs to. row: the method, as the table names it. settings: dotted
-    parameters on top of the library's defaults."""
+    parameters on top of the former defaults (`experiments.former`), or of today's with `defaults: current`."""
 
     table: str
     row: str
@@ -72,11 +73,10 @@ class Cell:
 def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
     from pipeline.data.catalog import problem_in_use, resolve
-    from pipeline.params import Params, Subset
+    from pipeline.params import Subset
     from pipeline.params.pairs import family
-    from pipeline.params.spec import override
 
-    params = resolve(override(Params(), settings))
+    params = resolve(former.parameters(settings))
     problem, scheme = problem_in_use(params), params.partition.scheme
     parts: dict[str, Any] = {
         "seed": params.seed,
@@ -95,8 +95,10 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     plain = {name: _plain(part) for name, part in parts.items()}
     method = plain[params.algorithm]
     # Older cells know no such options, and are what they are without.
-    if family(params.algorithm) == "weighting" and not method["clip_norm"]:
-        del method["clip_norm"]
+    if family(params.algorithm) == "weighting":
+        method = plain[params.algorithm] = former.left_out(method)
+        if not method["clip_norm"]:
+            del method["clip_norm"]
     if params.algorithm == "primal_dual" and "constant" in (method["schedule"], method["gamma_schedule"]):
         del method["gamma_schedule"]
     if "weights" in method and not method["weights"]["server_steps"]:
@@ -213,15 +215,13 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
     from pipeline.data.catalog import TOY, resolve
     from pipeline.data.datasets import load
     from pipeline.data.partition import make_partition
-    from pipeline.params import Params
-    from pipeline.params.spec import override
     from pipeline.training.module import NotFinite
     from pipeline.training.resume import ResumeFolder
     from pipeline.training.run import run_fingerprint, train
     from pipeline.training.setup import build_problem, build_toy, device_for
     from pipeline.training.tasks import image_task, toy_task
 
-    params = resolve(override(Params(), cell.settings))
+    params = resolve(former.parameters(cell.settings))
     if params.data.name == TOY:
         task, quality = toy_task(build_toy(params)), []
     else:
@@ -334,10 +334,8 @@ def _with_both_models(cell: Cell, result: Result) -> Result:
 def _with_fresh_sets_sent(cell: Cell, result: Result) -> Result:
     """The sets are drawn again. FedNest sends T d_x + d_y numbers more down than up to each client of a set."""
     from pipeline.data.catalog import resolve
-    from pipeline.params import Params
-    from pipeline.params.spec import override
 
-    params = resolve(override(Params(), cell.settings))
+    params = resolve(former.parameters(cell.settings))
     hyper, federation = params.algorithms.fednest_general, params.federation
     fresh = (hyper.client_sets, hyper.mode, hyper.series) == ("fresh", "clean", "deterministic")
     if params.algorithm != "fednest_general" or federation.participation == 1 or not fresh:

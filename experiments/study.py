@@ -5,6 +5,8 @@
 One such combination is a cell (`experiments.cells`). Settings are the library's parameters by dotted name; in rows and
 grids a name that does not begin with a section of params.yaml is one of the row's method: `eta_y` of a row with
 `algorithm: simfbo` is `algorithms.simfbo.eta_y`. A later level overrides an earlier one: part, panel, row, winner.
+Below them lie the defaults that recorded cells were run with (`experiments.former`), or the library's where a level
+says `defaults: current`.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from experiments import former
 from experiments.cells import Cell, read
 from experiments.params import Part, Settings
 from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
 from pipeline.params.loading import checked, read_yaml
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import override
 
 ROOT = Path(__file__).parent
 PROFILES = ("quick", "full")
@@ -145,7 +147,7 @@ def _label(row: str, panel: str, part: Part) -> str:
 def _named(settings: Settings, row: Settings | None = None) -> Settings:
     """With the method's own parameters under their full names. row: settings that name the algorithm."""
     algorithm = (row or {}).get("algorithm") or settings.get("algorithm")
-    known = {field.name for field in dataclasses.fields(Params)}
+    known = {former.CHOICE} | {field.name for field in dataclasses.fields(Params)}
     return {
         name if name.partition(".")[0] in known else f"algorithms.{algorithm}.{name}": value
         for name, value in settings.items()
@@ -211,9 +213,11 @@ def _check(study: Study, file: str) -> None:
 def _check_cell(slot: Slot, where: str) -> None:
     """The library admits its parameters."""
     try:
-        params = override(Params(), slot.cell.settings)
+        params = former.parameters(slot.cell.settings)
     except KeyError as error:
         raise UserError(f"{where}: {error.args[0]}. Fix: rename or remove it.") from None
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
     try:
         check_rules(checked(Params, dataclasses.asdict(params), where))
     except UserError as error:

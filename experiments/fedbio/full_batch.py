@@ -27,14 +27,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from experiments import former
 from experiments.cells import fetch
 from experiments.study import load_study
 from pipeline.command import answering
 from pipeline.data.catalog import resolve
 from pipeline.data.datasets import load
 from pipeline.data.partition import make_partition
-from pipeline.params import Params
-from pipeline.params.spec import override
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.training.setup import build_problem, device_for
 
@@ -128,7 +127,7 @@ def run() -> None:
     study = load_study("fedbio", "full")
     slots = study.table("data_cleaning")
     cell = next(s.cell for s in slots if (s.panel, s.row, s.cell.seed) == ("noise 0.8", "FedBiO", 0))
-    params = resolve(override(Params(), cell.settings))
+    params = resolve(former.parameters(cell.settings))
     fetch(params.data.name, study.folder / "data")
     raw = load(study.folder / "data" / params.data.name)
     partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)

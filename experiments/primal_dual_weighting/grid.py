@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments import former
 from experiments.cells import Cell
 from experiments.primal_dual_weighting.params import Experiments, Profile, Runs, Table
 from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
-from pipeline.params.spec import override
 
 HERE = Path(__file__).parent
 PRIMAL_DUAL, AS_PRINTED = "primal_dual", "primal_dual, as printed"
@@ -78,7 +78,7 @@ class Plan:
             part = cell.table.removeprefix(f"{self.profile}-")
             where = f"{name}: {self.profile}.{'grids' if part == 'search' else f'{part}.variants'}.{cell.row}"
             try:
-                params = override(Params(), cell.settings)
+                params = former.parameters(cell.settings)
             except KeyError as error:
                 raise UserError(f"{where}: {error.args[0]}. Fix: rename or remove it.") from None
             params = checked(Params, dataclasses.asdict(params), f"{name}, {cell.table}, {cell.row}")

@@ -28,8 +28,9 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
     parts = [
         f"# Client weighting: the lead paper's experiments, {plan.profile}",
         f"Made by `{command}` ([what it consists of](../../params.yaml)). Accuracies are on the test set, weights are"
-        " means over the last 100 rounds. `primal_dual` is the library's default with searched steps,"
-        " like the others without clipping;"
+        " means over the last 100 rounds. All rows take plain steps without a limit, as the papers print them."
+        " `primal_dual` has the printed dual, the library's former defaults (`experiments/former.py`) and searched"
+        " steps, like the others without clipping;"
         " `primal_dual, as printed` is the paper's listing, its steps not searched: constant steps (eta_w 0.1, eta_x"
         " 0.01), gamma 1, a ball of radius 10, neither damping nor clipping, the hypergradient on the gradient's"
         " minibatch, absent clients scaled by N/n.",
@@ -44,7 +45,7 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
     waiting = sum(1 for trial in tried if trial["state"] == "not run")
     parts += [
         "## Step sizes",
-        "Chosen by accuracy on the selection set, which no method sees; of equals the library's default, else the"
+        "Chosen by accuracy on the selection set, which no method sees; of equals the former default, else the"
         f" smallest loss. {size.data}, {size.model}, {size.rounds} rounds, participation 1, seed {size.seed}."
         " As many trials for each method that learns weights, and defaults where there is none; but the other settings"
         " of primal_dual were found by some twenty earlier trials, those of its competitors are first choices."

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments import former
 from experiments.cells import Cell, machine, save
 from experiments.primal_dual_weighting.grid import Plan
 
@@ -89,12 +90,10 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     from pipeline.algorithms import ALGORITHMS, Federation
     from pipeline.algorithms.client_weighting.turn import WeightingTurn
     from pipeline.oracles import FusedOracle
-    from pipeline.params import Params
-    from pipeline.params.spec import override
     from pipeline.problems.toy import Toy
 
     repetitions = int(cell.table.rsplit("-", 1)[1])
-    params = override(Params(), cell.settings)
+    params = former.parameters(cell.settings)
     algorithm, hyper = ALGORITHMS[params.algorithm], getattr(params.algorithms, params.algorithm)
     federation = Federation("bernoulli", params.federation.participation, 1)
     turns = []

@@ -7,9 +7,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from experiments import former
 from experiments.cells import Result, read
 from experiments.primal_dual_weighting.grid import Plan, Winners, search_cells
-from pipeline.params import Params
 
 
 def trials(plan: Plan, folder: Path) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def trials(plan: Plan, folder: Path) -> list[dict[str, Any]]:
 
 
 def choose(plan: Plan, folder: Path) -> Winners:
-    """The most accurate trial of each method; of equals the library's default, else the one of smallest loss. A method
+    """The most accurate trial of each method; of equals the former default, else the one of smallest loss. A method
     without any that ended is left out."""
     ended = [row for row in trials(plan, folder) if row["selection_accuracy"] is not None]
     winners: Winners = {}
@@ -36,7 +36,7 @@ def choose(plan: Plan, folder: Path) -> Winners:
         if own:
             top = max(row["selection_accuracy"] for row in own)
             equals = [row for row in own if row["selection_accuracy"] == top]
-            shipped = dataclasses.asdict(getattr(Params().algorithms, method))
+            shipped = dataclasses.asdict(getattr(former.parameters({}).algorithms, method))
             default = [row for row in equals if row["steps"].items() <= shipped.items()]
             winners[method] = min(default or equals, key=lambda row: row["selection_loss"])["steps"]
     return winners

@@ -11,10 +11,18 @@ from pipeline.oracles import FusedOracle
 from pipeline.problems.toy import Toy
 
 LARGE = 1e9  # a ball radius that never binds
+PLAIN = {"weight_step": "plain", "curvature_limit": 0.0}
+"""Steps as papers print them."""
+PRINTED = PLAIN | {"dual": "printed", "dual_damping": 0.0}
+"""The lead method as its paper prints it."""
 
 
 def make_turn(hyper, toy, participation=1.0, oracle=FusedOracle, seed=0, sampling="bernoulli", **more) -> Turn:
-    return WeightingTurn(oracle(toy), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
+    """A turn with the hyper-parameters' step sizes in force."""
+    etas = {"w": "eta_w", "lambda": "eta_lambda", "x": "eta_x"}
+    sizes = {variable: getattr(hyper, eta) for variable, eta in etas.items() if hasattr(hyper, eta)}
+    federation = Federation(sampling, participation, batch_size=1)
+    return WeightingTurn(oracle(toy), hyper, federation, seed, **{"step_sizes": sizes} | more)
 
 
 def run(name: str, turn: Turn, rounds: int, frozen: tuple[str, ...] = (), each=lambda state: None) -> State:

@@ -11,9 +11,9 @@ from pipeline.algorithms.client_weighting import estimators, neumann
 from pipeline.errors import UserError
 from pipeline.params import Afl, Average, ExactGradient, FedNest, OracleWeights, Rfho, Sustain
 from pipeline.problems.toy import Toy
-from tests.core.helpers import make_turn, run
+from tests.core.helpers import PLAIN, make_turn, run
 
-STEPS = {"eta_w": 0.03, "eta_x": 0.01}
+STEPS = PLAIN | {"eta_w": 0.03, "eta_x": 0.01}
 X = torch.tensor([0.4, 0.1, 0.15, 0.05, 0.3], dtype=torch.float64)
 
 
@@ -225,7 +225,7 @@ def sample(turn, w, x):
 @pytest.mark.parametrize("c", [1.0, 0.3])
 def test_sustain_is_storm_on_shared_samples(noisy, c):
     """d <- G(z_t; xi) + (1 - c)(d - G(z_(t-1); xi)) by hand; with c = 1 that is plain simultaneous descent."""
-    hyper = Sustain(eta_w=0.03, eta_x=0.01, eta_h=0.03, storm_weight=c, series_products=2, estimator="paper")
+    hyper = Sustain(**STEPS, eta_h=0.03, storm_weight=c, series_products=2, estimator="paper")
     turn = make_turn(hyper, noisy, 0.5)
     state = ALGORITHMS["sustain"].init(turn)
     sizes = {"w": 0.03, "x": 0.01}
@@ -283,7 +283,7 @@ def test_fixed_weights_and_agnostic_learning_without_x_steps_are_one_algorithm(n
 
 
 def test_agnostic_step_by_hand(toy, start):
-    turn = make_turn(Afl(estimator="paper"), toy, 0.5)
+    turn = make_turn(Afl(**PLAIN, estimator="paper"), toy, 0.5)
     state = ALGORITHMS["afl"].init(turn)
     state.variables.update({"w": start, "x": X})
     active = turn.active()

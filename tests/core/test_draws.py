@@ -22,24 +22,24 @@ from pipeline.params import (
     ValidationOnly,
 )
 from pipeline.problems.toy import Toy
-from tests.core.helpers import make_turn, run
+from tests.core.helpers import PLAIN, PRINTED, make_turn, run
 
 # Per outer iteration: minibatches of each client, how often each is looked at, the server's minibatches, and client
 # sets. Lead specification, sections 2 (items 4 and 6) and 3: B and B' are independent, active sets are drawn per inner
 # step; RFHO's way back re-uses those of the forward steps; "a fresh active set and batch for every factor"; SUSTAIN
 # evaluates one sample at two points.
 DRAWS = {
-    "primal_dual": (PrimalDual(inner_steps=2), 4, 1, 2, 2),
-    "rfho reverse": (Rfho(inner_steps=3), 3, 2, 1, 3),
-    "rfho forward": (Rfho(inner_steps=3, mode="forward"), 3, 1, 1, 3),
-    "rfho realtime": (Rfho(inner_steps=2, mode="realtime"), 2, 1, 1, 2),
-    "fednest": (FedNest(inner_steps=2), 2 + 2 + 1, 1, 1, 5),
-    "sustain": (Sustain(series_products=2), 2 + 1, 2, 1, 3),
-    "exact_gradient": (ExactGradient(inner_steps=2), 2 + 1 + 1, 1, 1, 4),
-    "afl": (Afl(), 1, 2, 0, 1),
-    "average": (Average(), 1, 1, 0, 1),
-    "oracle_weights": (OracleWeights(), 1, 1, 0, 1),
-    "validation_only": (ValidationOnly(), 0, 1, 1, 0),
+    "primal_dual": (PrimalDual(**PLAIN, inner_steps=2), 4, 1, 2, 2),
+    "rfho reverse": (Rfho(**PLAIN, inner_steps=3), 3, 2, 1, 3),
+    "rfho forward": (Rfho(**PLAIN, inner_steps=3, mode="forward"), 3, 1, 1, 3),
+    "rfho realtime": (Rfho(**PLAIN, inner_steps=2, mode="realtime"), 2, 1, 1, 2),
+    "fednest": (FedNest(**PLAIN, inner_steps=2), 2 + 2 + 1, 1, 1, 5),
+    "sustain": (Sustain(**PLAIN, series_products=2), 2 + 1, 2, 1, 3),
+    "exact_gradient": (ExactGradient(**PLAIN, inner_steps=2), 2 + 1 + 1, 1, 1, 4),
+    "afl": (Afl(**PLAIN), 1, 2, 0, 1),
+    "average": (Average(**PLAIN), 1, 1, 0, 1),
+    "oracle_weights": (OracleWeights(**PLAIN), 1, 1, 0, 1),
+    "validation_only": (ValidationOnly(**PLAIN), 0, 1, 1, 0),
 }
 
 
@@ -123,7 +123,7 @@ def remembering(name, hyper, toy, start, **more):
 def test_fednest_under_memory_by_hand(toy, start):
     """Products have nothing worth keeping: the series takes normalised coefficients over its factor's own clients. The
     inner products of absent clients come from the remembered gradients, those of active ones are fresh."""
-    hyper = FedNest(eta_h=0.03, inner_steps=1, series_products=2, active_weight_floor=0.3)
+    hyper = FedNest(**PLAIN, eta_h=0.03, inner_steps=1, series_products=2, active_weight_floor=0.3)
     state, turn = remembering("fednest", hyper, toy, start, inner=2)
     old, new = state.memory["G"].clone(), toy.gradients(start)
     term = total = new[0]
@@ -173,7 +173,7 @@ def answered(estimator, state, toy, start, active):
 @pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
 def test_the_exact_gradient_of_two_of_five_clients_by_hand(toy, start, estimator):
     """v = (sum_i c_i Hess f_i)^(-1) grad f_0 over the Hessian's own clients, then -v^T g_i over the last exchange's."""
-    hyper = ExactGradient(inner_steps=1, active_weight_floor=0.3)
+    hyper = ExactGradient(**PLAIN, inner_steps=1, active_weight_floor=0.3)
     state, turn = prepared("exact_gradient", hyper, toy, start, estimator, inner=2)
     measured, active = turn.active(1), turn.active()
     assert measured.tolist() != active.tolist()
@@ -185,7 +185,7 @@ def test_the_exact_gradient_of_two_of_five_clients_by_hand(toy, start, estimator
 @pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
 def test_fednest_of_two_of_five_clients_by_hand(toy, start, estimator):
     """v = eta_h (g_0 + (I - eta_h H_1) g_0) with the factor's own clients, then -v^T g_i over the last exchange's."""
-    hyper = FedNest(eta_h=0.03, inner_steps=1, series_products=1, active_weight_floor=0.3)
+    hyper = FedNest(**PLAIN, eta_h=0.03, inner_steps=1, series_products=1, active_weight_floor=0.3)
     state, turn = prepared("fednest", hyper, toy, start, estimator, inner=2)
     g_0, H = toy.gradients(start)[0], toy.hessian(start, present(estimator, turn.active(1)))
     expected = -answered(estimator, state, toy, start, turn.active()) @ (0.03 * (2 * g_0 - 0.03 * H @ g_0))
@@ -195,7 +195,7 @@ def test_fednest_of_two_of_five_clients_by_hand(toy, start, estimator):
 def test_rfho_reverse_under_memory_by_hand(toy, start):
     """K = 2: on the way back active clients of a step answer with their gradient at that step's point, absent ones with
     their newest; the product of step 2 takes normalised coefficients."""
-    hyper, sizes = Rfho(inner_steps=2, active_weight_floor=0.3), {"w": 0.03}
+    hyper, sizes = Rfho(**PLAIN, inner_steps=2, active_weight_floor=0.3), {"w": 0.03}
     state, turn = remembering("rfho", hyper, toy, start, step_sizes=sizes)
     G, points, w = state.memory["G"].clone(), [], start
     for k in (1, 2):
@@ -217,7 +217,7 @@ def test_rfho_reverse_under_memory_by_hand(toy, start):
 
 def test_sustain_under_memory_remembers_the_new_point(toy, start):
     """Active clients answer at both points, absent ones with one remembered gradient; sums have their point's x."""
-    hyper = Sustain(eta_h=0.03, series_products=1, storm_weight=0.25)
+    hyper = Sustain(**PLAIN, eta_h=0.03, series_products=1, storm_weight=0.25)
     state, turn = remembering("sustain", hyper, toy, start)
     old_w, old_x = start + 0.1, X.flip(0)
     state.memory["previous_w"].copy_(old_w)
@@ -243,7 +243,7 @@ def test_sustain_under_memory_remembers_the_new_point(toy, start):
 
 def test_agnostic_learning_under_memory_by_hand(toy, start):
     """x ascends the last loss that each client has reported."""
-    state, turn = remembering("afl", Afl(), toy, start)
+    state, turn = remembering("afl", Afl(**PLAIN), toy, start)
     last = torch.arange(5.0, dtype=torch.float64)
     state.memory["losses"].copy_(last)
     active = turn.active()
@@ -273,7 +273,7 @@ def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own
     """By the minibatches' own noise, e of B and E of B': g_w = g_0 + e_0 + sum_i c_i ((H_i + E_i) lambda + Gamma (g_i +
     e_i)), g_lambda = sum_i c_i (g_i + e_i)."""
     noisy = dataclasses.replace(toy, noise=0.5)
-    hyper = PrimalDual(gamma=2.0, dual_damping=0.0, clip_norm=0.0, estimator=estimator)
+    hyper = PrimalDual(**PRINTED, gamma=2.0, clip_norm=0.0, estimator=estimator)
     turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
     state = ALGORITHMS["primal_dual"].init(turn)
     state.variables.update({"w": start, "lambda": lam, "x": X})
@@ -294,7 +294,7 @@ def test_the_lead_methods_hypergradient_counts_the_active_for_all(toy, start, es
     """lambda^T g_i on B, on B' or the mean of both: N/n-fold for the active clients and 0 for the others; under memory
     each client's last answer on B, once."""
     noisy = dataclasses.replace(toy, noise=0.5)
-    hyper = PrimalDual(estimator=estimator, hypergradient_batch=batch)
+    hyper = PrimalDual(**PRINTED, estimator=estimator, hypergradient_batch=batch)
     turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
     state = ALGORITHMS["primal_dual"].init(turn)
     state.variables.update({"w": start, "lambda": lam, "x": X})

@@ -21,7 +21,7 @@ from pipeline.params import (
     ValidationOnly,
 )
 from pipeline.problems.toy import Toy
-from tests.core.helpers import LARGE, make_turn, permuted, run, stationarity, well_conditioned
+from tests.core.helpers import LARGE, PLAIN, PRINTED, make_turn, permuted, run, stationarity, well_conditioned
 
 STEPS = {"eta_w": 0.03, "eta_x": 0.01}
 VARIANTS = {
@@ -66,21 +66,19 @@ def test_no_method_is_left_out():
 
 # Hessians near the identity: steps of size 1 contract fast, and K = 8 leaves 0.15^8 = 3e-7 of a truncated series.
 FIXED = {  # settings and outer iterations
-    "primal_dual": [
-        (PrimalDual(eta_w=0.2, eta_lambda=0.3, eta_x=0.05, gamma=2.0, dual_radius=LARGE, dual_damping=0), 150)
-    ],
+    "primal_dual": [(PrimalDual(**PRINTED, eta_w=0.2, eta_lambda=0.3, eta_x=0.05, gamma=2.0, dual_radius=LARGE), 150)],
     "rfho": [
-        (Rfho(eta_w=1.0, eta_x=0.2, inner_steps=8), 15),
-        (Rfho(eta_w=1.0, eta_x=0.2, inner_steps=8, mode="forward"), 15),
-        (Rfho(eta_w=1.0, eta_x=0.2, inner_steps=1, mode="realtime"), 40),
+        (Rfho(**PLAIN, eta_w=1.0, eta_x=0.2, inner_steps=8), 15),
+        (Rfho(**PLAIN, eta_w=1.0, eta_x=0.2, inner_steps=8, mode="forward"), 15),
+        (Rfho(**PLAIN, eta_w=1.0, eta_x=0.2, inner_steps=1, mode="realtime"), 40),
     ],
-    "fednest": [(FedNest(eta_w=1.0, eta_x=0.2, eta_h=1.0, inner_steps=2, series_products=8), 15)],
-    "sustain": [(Sustain(eta_w=0.8, eta_x=0.1, eta_h=1.0, storm_weight=0.7, series_products=8), 45)],
-    "exact_gradient": [(ExactGradient(eta_w=1.0, eta_x=0.2, inner_steps=2), 15)],
-    "afl": [(Afl(eta_w=0.5, eta_x=0.1), 1500)],
-    "average": [(Average(eta_w=1.0), 30)],
-    "oracle_weights": [(OracleWeights(eta_w=1.0), 30)],
-    "validation_only": [(ValidationOnly(eta_w=1.0), 30)],
+    "fednest": [(FedNest(**PLAIN, eta_w=1.0, eta_x=0.2, eta_h=1.0, inner_steps=2, series_products=8), 15)],
+    "sustain": [(Sustain(**PLAIN, eta_w=0.8, eta_x=0.1, eta_h=1.0, storm_weight=0.7, series_products=8), 45)],
+    "exact_gradient": [(ExactGradient(**PLAIN, eta_w=1.0, eta_x=0.2, inner_steps=2), 15)],
+    "afl": [(Afl(**PLAIN, eta_w=0.5, eta_x=0.1), 1500)],
+    "average": [(Average(**PLAIN, eta_w=1.0), 30)],
+    "oracle_weights": [(OracleWeights(**PLAIN, eta_w=1.0), 30)],
+    "validation_only": [(ValidationOnly(**PLAIN, eta_w=1.0), 30)],
 }
 LEARNING = ("primal_dual", "rfho", "fednest", "sustain", "exact_gradient")
 
@@ -305,7 +303,7 @@ def test_clipping_shortens_the_models_direction_and_nothing_else(name, hyper, to
 
 def test_the_momentum_of_sustain_is_not_clipped(toy):
     """Only the step is: the recursion d <- G + (1 - c)(d - G_old) goes on with the whole of d."""
-    hyper = Sustain(**STEPS, eta_h=0.03, storm_weight=0.5)
+    hyper = Sustain(**PLAIN, **STEPS, eta_h=0.03, storm_weight=0.5)
     momenta = []
     for norm in (0.0, 1e-3):
         turn, algorithm = make_turn(dataclasses.replace(hyper, clip_norm=norm), toy), ALGORITHMS["sustain"]

@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 from pipeline.params import Afl, FedNest, PrimalDual, Rfho, Sustain
 from pipeline.problems.toy import Toy
 from pipeline.repetitions import Repetitions
-from tests.core.helpers import make_turn, run
+from tests.core.helpers import PLAIN, make_turn, run
 from tests.core.test_methods import VARIANTS
 
 DETERMINISTIC = {v: settings for v, settings in VARIANTS.items() if "randomised" not in v}
@@ -77,9 +77,10 @@ def test_a_schedule_reaches_steps_and_method(count):
     for s, turn in enumerate(turns):
         state = algorithm.init(turn)
         for t, factor in ((1, 1.0), (2, 0.5)):
-            step = algorithm.step(state, dataclasses.replace(turn, round=t, schedule=factor))
+            sizes = {name: factor * size for name, size in algorithm.step_sizes(hyper).items()}
+            step = algorithm.step(state, dataclasses.replace(turn, round=t, schedule=factor, step_sizes=sizes))
             for variable, direction in step.directions.items():
-                moved = state.variables[variable] - factor * algorithm.step_sizes(hyper)[variable] * direction
+                moved = state.variables[variable] - sizes[variable] * direction
                 project = algorithm.projections.get(variable)
                 state.variables[variable] = project(moved, hyper) if project else moved
         for variable, value in state.variables.items():
@@ -88,7 +89,7 @@ def test_a_schedule_reaches_steps_and_method(count):
 
 def test_a_run_that_breaks_leaves_the_others_alone():
     (toy,), algorithm = toys(1), ALGORITHMS["primal_dual"]
-    hypers = [PrimalDual(eta_w=eta, eta_x=0.01, gamma=1.0, clip_norm=0.0) for eta in (0.02, 1e200)]
+    hypers = [PrimalDual(**PLAIN, eta_w=eta, eta_x=0.01, gamma=1.0) for eta in (0.02, 1e200)]
     runs = Repetitions(algorithm, [make_turn(hyper, toy) for hyper in hypers])
     for _ in range(5):
         runs.round()

@@ -73,8 +73,10 @@ def test_a_client_without_an_answer_stays_where_it_is():
 
 
 def test_a_steady_signal_carries_far_and_noise_does_not():
-    """N sum_t D / (N sqrt(t v_t)) with v_t = 1: sum of 1/sqrt(t), about 2 sqrt(T), for a steady signal; for random signs
-    a sum of variance sum of 1/t, about ln T."""
+    """N sum_t D / (N sqrt(t v_t)) with v_t = 1: sum of 1/sqrt(t), about 2 sqrt(T), for a steady signal.
+
+    For random signs a sum of variance sum of 1/t, about ln T.
+    """
     T, problem = 500, scalar(1.0, 0.0, [1.0] * 2, [0.0] * 2)
 
     def travelled(signs: torch.Tensor) -> float:

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from experiments import cells, tracking
+from experiments import cells, former, tracking
 from experiments.cells import Cell
 from experiments.primal_dual_weighting import figures, page, tables, toy, winners
 from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
@@ -18,6 +18,7 @@ from experiments.study import load_study
 from pipeline.algorithms import ALGORITHMS, Cost
 from pipeline.errors import UserError
 from pipeline.params import FedNestGeneral, Params
+from pipeline.params.loading import dotted
 from tests.core.bilevel.helpers import make_turn, one_round
 from tests.core.bilevel.quadratic import random
 
@@ -51,11 +52,29 @@ def test_a_cell_is_named_by_everything_in_use():
 
 
 def test_every_finished_cell_of_the_full_pages_is_what_its_name_says():
-    """Its settings under today's defaults give the name of its file."""
+    """Its settings on the defaults that it was run with give the name of its file."""
     files = list(cells.ROOT.glob("experiments/*/cells/full*/**/*.json"))
     named = [Cell(**json.loads(path.read_text())["cell"]).name.split("/")[-1] + ".json" for path in files]
     assert len(files) > 50
     assert named == [path.name for path in files]
+
+
+def test_a_cell_is_run_with_the_former_defaults_unless_it_asks_for_others():
+    """Its own settings come first; a name is another one if any option is."""
+    lead, own = "algorithms.primal_dual.", {"algorithms.primal_dual.eta_x": 0.5}
+    found, today = dotted(former.parameters(own)), dotted(Params())
+    assert {name: found[name] for name in found if found[name] != today[name]} == former.SETTINGS | own
+    expected = {"dual": "printed", "weight_step": "plain", "curvature_limit": 0.0, "eta_w": 0.1, "dual_damping": 0.02}
+    assert {name: found[lead + name] for name in expected} == expected
+    assert dotted(former.parameters(own | {"defaults": "current"})) == today | own
+    method = cells.in_use(TINY)["primal_dual"]
+    assert method["eta_x"] == 0.02
+    assert not {"dual", "weight_step", "curvature_limit"} & method.keys()  # as before there were any
+    changed = [{}, {"defaults": "current"}]
+    changed += [{lead + "dual": "residual"}, {lead + "weight_step": "scaled"}, {lead + "curvature_limit": 2.0}]
+    assert len({Cell("t", "primal_dual", TINY | more).name for more in changed}) == 5
+    with pytest.raises(UserError, match=r"defaults = 'latest'.*former or current"):
+        former.parameters({"defaults": "latest"})
 
 
 def test_a_wrong_setting_is_refused():
@@ -246,8 +265,8 @@ def test_the_winner_is_the_best_on_the_selection_set(plan, tmp_path):
     assert winners.choose(plan, tmp_path) == {"rfho": {"eta_w": 0.2, "eta_x": 3.0}}
 
 
-def test_of_equal_trials_the_shipped_steps_win(plan, tmp_path):
-    shipped = Params().algorithms.primal_dual
+def test_of_equal_trials_the_former_default_wins(plan, tmp_path):
+    shipped = former.parameters({}).algorithms.primal_dual
     grid = {"eta_w": [shipped.eta_w, 0.01], "eta_x": [0.5, shipped.eta_x]}
     plan = dataclasses.replace(plan, sizes=dataclasses.replace(plan.sizes, grids={"primal_dual": grid}))
     for loss, cell in enumerate(search_cells(plan)):

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cells
+from experiments import cells, former
 from experiments.study import load_study
 from pipeline.params.recipes import read_recipe
 
 ROOT = Path(__file__).parents[2]
 TABLE, FASHION = "primal_dual_weighting/cells/full-table", "primal_dual_weighting/cells/full-fashion"
-COMPETITORS = ("rfho", "fednest", "sustain", "afl", "average", "validation-only", "oracle-weights")
+COMPETITORS = ("primal-dual", "rfho", "fednest", "sustain", "afl", "average", "validation-only", "oracle-weights")
 RUNS = [
     ("fashion-mnist", f"{FASHION}/primal-dual_*"),
     *(("mnist-competitors", f"{TABLE}/{method}_*") for method in COMPETITORS),
+    ("printed", f"{TABLE}/primal-dual--as-printed_*"),
     ("mnist-gamma-10", f"{TABLE}/primal-dual--gamma-10-and-clipped_*"),
     ("mnist-clipped-series", f"{TABLE}/*--clipped_p1_*"),
     ("mnist-hyper-representation", "simfbo/cells/full/hyper_representation/*--searched--MNIST--non-i-i-d*"),
@@ -33,6 +34,7 @@ FREE = ("algorithm", "seed", "federation.participation", "train.rounds", "train.
 def same(name: str, settings: dict) -> bool:
     """Whether the recipe, with those of the run, says all that decides the run."""
     recipe = read_recipe(name, ROOT / "recipes")
+    recipe |= {former.CHOICE: "current"}
     return cells.in_use(recipe | {key: settings[key] for key in FREE if key in settings}) == cells.in_use(settings)
 
 
@@ -51,8 +53,9 @@ def test_the_few_shot_recipe_is_what_is_run():
 
 
 def test_the_searched_steps_on_digits_are_the_page_s():
+    """Those of the lead method were its defaults; everything else is as the pages' runs had it."""
     recipe = read_recipe("digits-mlp", ROOT / "recipes")
     found = json.loads((ROOT / "experiments/primal_dual_weighting/pages/quick/winners.json").read_text())
-    for method in ("rfho", "fednest", "sustain"):
+    for method in ("primal_dual", "rfho", "fednest", "sustain"):
         for step, value in found[method].items():
             assert recipe[f"algorithms.{method}.{step}"] == value

@@ -83,6 +83,14 @@ def test_a_later_level_overrides_an_earlier_one(small):
     assert slots["many", "one", 0]["federation.participation"] == 0.5
 
 
+def test_a_row_may_ask_for_todays_defaults(small):
+    rows = PART.rows | {"two": {"algorithm": "rfho", "defaults": "current"}}
+    made = dataclasses.replace(small, parts={"p": dataclasses.replace(PART, rows=rows)})
+    own = {slot.row: cells.in_use(slot.cell.settings) for slot in made.table("p")}
+    assert own["two"]["rfho"]["weight_step"] == "scaled"
+    assert "weight_step" not in own["one"]["primal_dual"]
+
+
 def test_trials_are_shorter_and_their_winner_serves_every_panel(small):
     trials = list(small.trials("p"))
     assert [tried for _, tried in trials] == [{"eta_w": 0.1, "eta_x": 0.01}, {"eta_w": 0.2, "eta_x": 0.01}]

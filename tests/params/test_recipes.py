@@ -121,7 +121,7 @@ def test_what_is_wrong_in_params_yaml_is_said_of_params_yaml(project):
     path.write_text(path.read_text().replace("rounds: 500", "rounds: many"))
     before = path.read_bytes()
     with pytest.raises(UserError, match=r'^params\.yaml: train\.rounds = "many"'):
-        write_recipe("toy", path)
+        write_recipe("digits-partial", path)
     assert path.read_bytes() == before
 
 
@@ -130,7 +130,7 @@ def test_a_write_that_is_cut_off_leaves_the_file(project, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
     with pytest.raises(OSError, match="killed"):
-        write_recipe("toy", path)
+        write_recipe("digits-partial", path)
     assert path.read_bytes() == before
 
 
@@ -143,13 +143,20 @@ def command(monkeypatch, *arguments: str) -> None:
 
 
 def test_the_command_prints_every_change(project, monkeypatch, capsys):
-    command(monkeypatch, "toy")
+    command(monkeypatch, "fashion-mnist")
+    lead = "algorithms.primal_dual"
     assert capsys.readouterr().out.splitlines() == [
-        "data.name: digits -> toy",
-        "algorithms.primal_dual.eta_w: 0.1 -> 0.03",
-        "algorithms.primal_dual.gamma: 4.0 -> 2.0",
+        "data.name: digits -> fashion-mnist",
+        "train.rounds: 500 -> 6000",
+        f"{lead}.dual: residual -> printed",
+        f"{lead}.weight_step: scaled -> plain",
+        f"{lead}.curvature_limit: 2.0 -> 0.0",
+        f"{lead}.eta_w: 0.2 -> 0.1",
+        f"{lead}.eta_x: 0.1 -> 0.02",
+        f"{lead}.dual_damping: 0.0 -> 0.02",
+        f"{lead}.gamma_schedule: constant -> rising",
     ]
-    command(monkeypatch, "toy")
+    command(monkeypatch, "fashion-mnist")
     assert capsys.readouterr().out == "params.yaml holds all of it already\n"
 
 
@@ -165,7 +172,7 @@ def test_the_command_lists_names_and_first_lines(project, monkeypatch, capsys, a
 
 def test_the_command_names_what_there_is(project, monkeypatch, capsys):
     before = (project / "params.yaml").read_bytes()
-    for wrong, fix in (("tooy", "make recipe NAME=toy"), ("../params", "make recipe, which lists them")):
+    for wrong, fix in (("prnted", "make recipe NAME=printed"), ("../params", "make recipe, which lists them")):
         with pytest.raises(SystemExit) as caught:
             command(monkeypatch, wrong)
         assert caught.value.code == 1
@@ -176,10 +183,10 @@ def test_the_command_names_what_there_is(project, monkeypatch, capsys):
 
 def test_make_recipe_runs_the_command():
     made = subprocess.run(
-        ["make", "-n", "-o", ".venv/.installed", "recipe", "NAME=toy"],
+        ["make", "-n", "-o", ".venv/.installed", "recipe", "NAME=printed"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert made.stdout.strip() == ".venv/bin/python -m stages.recipe toy"
+    assert made.stdout.strip() == ".venv/bin/python -m stages.recipe printed"

@@ -25,6 +25,7 @@ PARAMS = override(
         "data.name": "toy",
         "problems.toy.clients": 3,
         "algorithms.primal_dual.gamma": 2.0,
+        "algorithms.primal_dual.curvature_limit": 0.0,
         "train.rounds": 6,
         "train.eval_every": 3,
         "sweep.seeds": [0, 1],

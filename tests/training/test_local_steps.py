@@ -23,6 +23,7 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.training.run import build_module
 from pipeline.training.setup import build_problem
+from tests.core.helpers import PRINTED
 from tests.training.test_training import check_resume, fit
 
 FAMILY = [name for name, algorithm in ALGORITHMS.items() if algorithm.turn is LocalTurn]
@@ -273,6 +274,7 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
             "algorithms.primal_dual.gamma": eta / eta_w,
             "algorithms.primal_dual.dual_damping": once.algorithms.fedavg.weights.dual_damping,
             "algorithms.primal_dual.clip_norm": 0.0,
+            **{f"algorithms.primal_dual.{name}": value for name, value in PRINTED.items() if name != "dual_damping"},
             "algorithms.primal_dual.estimator": "normalised",
             "algorithms.primal_dual.hypergradient_batch": "product",
         },

@@ -308,7 +308,7 @@ def test_a_killed_process_resumes(tmp_path):
 
 
 def test_a_diverging_run_ends_at_once_with_its_record(params, digits, partition, tmp_path):
-    hyper = PrimalDual(eta_w=1e38)
+    hyper = PrimalDual(eta_w=1e38, curvature_limit=0.0)
     params = replace(params, algorithms=replace(params.algorithms, primal_dual=hyper))
     with pytest.raises(NotFinite, match=r"round \d+: the variable \w+ is no longer finite.*eta_w") as caught:
         fit(params, digits, partition, tmp_path)

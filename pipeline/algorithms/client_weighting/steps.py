@@ -23,7 +23,8 @@ hypergradients of the first ones, or while a network leaves a plateau, do not sh
 change when g_x is multiplied by a constant, and N enters through the fair share 1/N alone. At a constant schedule a
 client whose D_i stays at k times the root mean square moves by 2 k eta_x sqrt(T) fair shares in T rounds, and pure
 noise moves it by about eta_x sqrt(ln T): where clients do not differ, weights stay where they are. The factor of D is
-positive and common to all clients, so the stationary points are those of the plain step.
+positive and common to all clients, so the stationary points are those of the plain step. Equal clients differ by
+rounding errors alone, which must not become the unit: then D = 0.
 
 **Whether the weights have settled.** m_t averages the pull P_t = D / sqrt(v_t), the deviations in units of their
 root mean square, over about the last quarter of the rounds: m_t = m_(t-1) + min(1, 4/t) (P_t - m_(t-1)).
@@ -71,6 +72,8 @@ SHORTEST = 100
 """Rounds within which any run's weights could still move."""
 SETTLED = 0.2
 """The most weight that may still move."""
+ROUNDING = 100.0
+"""Deviations of at most so many units in the last place of the largest g_x are rounding errors and count as 0."""
 
 
 def remembered(turn: WeightingTurn, memory: Memory, like: Tensor) -> Memory:
@@ -89,8 +92,11 @@ def weight_direction(turn: WeightingTurn, memory: Memory, g_x: Tensor, active: T
     known, N, t = memory["known"], len(g_x), turn.round
     known[active] = 1.0
     deviation = known * (g_x - (known @ g_x) / known.sum())
+    limits = torch.finfo(g_x.dtype)
+    differ = deviation.abs().amax() > ROUNDING * limits.eps * g_x.abs().amax()
+    deviation = torch.where(differ, deviation, torch.zeros_like(deviation))
     memory["spread"] += min(1.0, 2 / t) * (deviation.square().mean() - memory["spread"])
-    pull = deviation / memory["spread"].sqrt().clamp_min(torch.finfo(g_x.dtype).tiny)
+    pull = deviation / memory["spread"].clamp_min(limits.tiny).sqrt()
     memory["pull"] += min(1.0, 4 / t) * (pull - memory["pull"])
     return pull / (N * math.sqrt(t))
 
