@@ -40,9 +40,9 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
         print(folder.story(), file=sys.stderr)
         with live_run(params.tracking, paths.root, record, folder.note("run.json")) as live:
             module, history = train(params, task, folder, on_rows=live.report, callbacks=callbacks, share=share)
-        save_variables(paths.model, module.served)
+        save_variables(paths.model, module.kept.variables)
         history.export(paths.results)
-        replace(record, run=live.info).save(paths.training)
+        replace(record, run=live.info, served_round=module.kept.round).save(paths.training)
         folder.discard()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.partition import Partition
+from pipeline.params.methods import Algorithms
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
 from pipeline.tracking.record import Record, write_json
+from pipeline.training.best import SELECTION
 from pipeline.training.evaluation import Outcome, detection, rounds_to, weight_quality
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
@@ -46,7 +48,7 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
         outcome.weights.tolist(),
         oracle.tolist(),
     )
-    return f"{table}\n\n{tables.headline(found)}"
+    return "\n".join([f"{table}\n\n{tables.headline(found)}", *filter(None, [served_line(found, results)])])
 
 
 def write_numbers(outcome: Outcome, partition: Partition, record: Record, results: Path) -> dict[str, Any]:
@@ -104,7 +106,23 @@ def run_facts(record: Record) -> dict[str, Any]:
         "dataset": params["data.name"],
         "seed": params["seed"],
         "rounds": params["train.rounds"],
+        "served_round": record.rounds if record.served_round is None else record.served_round,
     }
+
+
+def served_line(facts: Mapping[str, Any], results: Path) -> str:
+    """What is said of a run whose last model is not the one that is served; empty otherwise. facts: of metrics.json."""
+    if facts["served_round"] == facts["rounds"]:
+        return ""
+    rows = read_history(results / "history.csv")
+    there, last = (rows[facts[name]][SELECTION] for name in ("served_round", "rounds"))
+    assert there is not None
+    assert last is not None
+    return (
+        f"the model of round {facts['served_round']} is served: selection accuracy {100 * there:.1f} % there,"
+        f" {100 * last:.1f} % after the last round {facts['rounds']}. Lower"
+        f" {getattr(Algorithms(), facts['algorithm']).main_step_size}, or train for fewer rounds."
+    )
 
 
 def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
@@ -114,7 +132,7 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
         | {
             "test_accuracy": outcome.test.accuracy,
             "test_loss": outcome.test.loss,
-            "selection_accuracy": outcome.selection.accuracy if outcome.selection else None,
+            SELECTION: outcome.selection.accuracy if outcome.selection else None,
             "selection_loss": outcome.selection.loss if outcome.selection else None,
             "validation_loss": outcome.validation_loss,
         }

@@ -101,6 +101,14 @@ def accuracy(problem: ImageProblem, variables: Variables, images: Tensor, labels
     return answers(problem, variables, images, labels).accuracy
 
 
+def selection_accuracy(problem: ImageProblem, variables: Variables) -> float | None:
+    """Share of right answers on the server's selection set; None without one."""
+    data = problem.data
+    if not len(data.selection_labels):
+        return None
+    return accuracy(problem, variables, data.selection_images, data.selection_labels)
+
+
 def validation_loss(problem: ImageProblem, variables: Variables) -> float:
     """What bilevel methods minimise, so no measure of quality: the problem's upper loss on all its data, which is the
     cross-entropy on the server's validation set unless the problem says otherwise."""
@@ -146,7 +154,7 @@ def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels
 
 
 def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
-    """Figures of the server's variables after the last round, which lie where the data are."""
+    """Figures of the server's variables, which lie where the data are."""
     data = problem.data
     selected = len(data.selection_labels) > 0
     weights = problem.client_weights(variables)

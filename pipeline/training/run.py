@@ -90,7 +90,8 @@ def train(
     progress: bool = True,
     share: Share | None = None,
 ) -> tuple[FederatedBilevel, History]:
-    """Train to the last round, going on from the folder's checkpoint if there is one.
+    """Train to the last round, going on from the folder's checkpoint if there is one; `kept` of the module is then what
+    to save and serve.
 
     Raises NotFinite (a UserError) when the run diverges. A termination signal ends the process with code 143, so that
     nobody takes a half-trained model for a finished one. share: this process among those of the run; only the first
@@ -129,6 +130,7 @@ def train(
         )
         module.to(task.device)  # Lightning leaves it on the CPU, whatever it was trained on
         module.put_together()
+        module.kept = recorder.best.served(module.round, module.served)
     except NotFinite as error:
         if share.rank:
             raise

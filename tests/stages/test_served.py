@@ -1,0 +1,103 @@
+"""From train to metrics.json and the tracker, without DVC: which model is served, and what the terminal says of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from pipeline.command import Paths
+from pipeline.data.catalog import resolve
+from pipeline.data.datasets import prepare
+from pipeline.params import Params
+from pipeline.params.spec import override
+from stages import evaluate, partition, train
+
+SMALL = {
+    "model.name": "linear",
+    "train.rounds": 6,
+    "train.eval_every": 2,
+    "train.checkpoint_every": 2,
+    "train.accelerator": "cpu",
+    "subset.train": 900,
+    "subset.test": 200,
+}
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw") / "digits"
+    prepare("digits", folder)
+    return folder
+
+
+@pytest.fixture
+def here(raw, empty_store, tmp_path, monkeypatch):
+    """A project's folder with the data in it and an empty tracker, to work in."""
+    (tmp_path / "data" / "raw").mkdir(parents=True)
+    (tmp_path / "data" / "raw" / "digits").symlink_to(raw)
+    shutil.copyfile(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    return Paths(root=tmp_path)
+
+
+def rows(name):
+    with open(f"results/{name}", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def told(monkeypatch, accuracies):
+    """Evaluations of the train stage find these selection accuracies, one after another."""
+    load = train.load_task
+
+    def load_task(*given):
+        task, left = load(*given), iter(accuracies)
+        return replace(task, measure=lambda variables: task.measure(variables) | {"selection_accuracy": next(left)})
+
+    monkeypatch.setattr(train, "load_task", load_task)
+
+
+def run(here, **settings):
+    """The stages from partition on; metrics.json."""
+    params = override(Params(), SMALL | {name.replace("__", "."): value for name, value in settings.items()})
+    partition.partition(resolve(params), here)
+    train.train_stage(params, here)
+    evaluate.evaluate(params, here)
+    return json.loads((here.root / "results" / "metrics.json").read_text())
+
+
+def test_a_run_that_collapses_serves_its_best_model_and_says_so(here, monkeypatch, capsys):
+    told(monkeypatch, [0.1, 0.7, 0.91, 0.503])
+    metrics = run(here)
+    line = (
+        "the model of round 4 is served: selection accuracy 91.0 % there, 50.3 % after the last round 6. Lower eta_w,"
+        " or train for fewer rounds."
+    )
+    assert line in capsys.readouterr().out.splitlines()
+    assert (metrics["rounds"], metrics["served_round"]) == (6, 4)
+    history = rows("history.csv")
+    assert [row["selection_accuracy"] for row in history] == ["0.1", "", "0.7", "", "0.91", "", "0.503"]
+    for name in ("test_accuracy", "validation_loss"):
+        assert metrics[name] == pytest.approx(float(history[4][name]), rel=1e-5)
+    weights = [float(row["weight"]) for row in rows("client_weights.csv")]
+    assert weights == pytest.approx([float(history[4][f"client_weight_{i}"]) for i in range(10)], rel=1e-5)
+    assert weights != pytest.approx([float(history[6][f"client_weight_{i}"]) for i in range(10)], rel=1e-5)
+
+    from mlflow import MlflowClient
+
+    known = json.loads((here.root / "results" / "mlflow_run.json").read_text())
+    found = MlflowClient(known["tracking_uri"]).get_run(known["run_id"])
+    assert found.data.metrics["served_round"] == 4
+    assert found.data.metrics["test_accuracy"] == pytest.approx(metrics["test_accuracy"])
+    assert found.outputs.model_outputs[0].step == 4
+
+
+def test_any_other_run_serves_its_last_model(here, monkeypatch, capsys):
+    told(monkeypatch, [0.1, 0.7, 0.91, 0.9])
+    metrics = run(here)
+    assert metrics["served_round"] == metrics["rounds"] == 6
+    assert "is served" not in capsys.readouterr().out
+    assert metrics["test_accuracy"] == pytest.approx(float(rows("history.csv")[6]["test_accuracy"]))
