@@ -268,6 +268,7 @@ def read_clients(results: Path) -> list[dict[str, Any]]:
                 "labels": short_labels([int(label) for label in row["labels"].split()]),
                 "samples": int(row["samples"]),
                 "weight": float(row["weight"]),
+                **{name: float(row[name]) if row[name] else None for name in ("weight_low", "weight_high")},
             }
             for row in csv.DictReader(file)
         ]

@@ -19,7 +19,7 @@ from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
 from pipeline.tracking.record import Record, write_json
 from pipeline.training.best import SELECTION
-from pipeline.training.evaluation import Outcome, detection, rounds_to, weight_quality
+from pipeline.training.evaluation import Outcome, detection, rounds_to, suspects, weight_interval, weight_quality
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 """Test accuracies whose first round is recorded."""
@@ -32,6 +32,7 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
     """
     found = write_numbers(outcome, partition, record, results)
     oracle, sizes, test = partition.oracle_weights(), partition.sizes.tolist(), outcome.test
+    interval = _interval(outcome.weights, results)
     _write_csv(
         results / "per_class.csv",
         ("class", "samples", "precision", "recall", "f1"),
@@ -40,19 +41,21 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
             for c, scores in enumerate(zip(test.precision, test.recall, test.f1, strict=True))
         ),
     )
-    _plots(outcome, partition, oracle, record, results)
+    _plots(outcome, partition, oracle, interval, record, results)
     table = tables.client_table(
         partition.kinds,
         partition.client_labels,
         sizes,
         outcome.weights.tolist(),
         oracle.tolist(),
+        interval,
     )
-    return "\n".join([f"{table}\n\n{tables.headline(found)}", *filter(None, [served_line(found, results)])])
+    remarks = _remarks(found, outcome.weights, interval, results)
+    return "\n".join([f"{table}\n\n{tables.headline(found)}", *remarks])
 
 
 def write_numbers(outcome: Outcome, partition: Partition, record: Record, results: Path) -> dict[str, Any]:
-    """metrics.json, whose content is returned, and client_weights.csv; results holds history.csv already."""
+    """metrics.json, whose content is returned, and client_weights.csv. results: as for `write_report`."""
     found = metrics(outcome, partition, record) | _first_reached(_evaluations(results))
     write_json(results / "metrics.json", found)
     _write_clients(results, partition.kinds, partition.client_labels, partition.sizes.tolist(), outcome.weights)
@@ -86,7 +89,7 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
     columns = [np.array([row[name] if row[name] is not None else np.nan for row in evaluated]) for name in names]
     rounds = np.array([row["round"] for row in evaluated], dtype=int)
     _weights_over_rounds(folder, results, kinds, None)
-    figures.save(figures.final_weights(weights, kinds, labels, None), folder / "final_weights.png")
+    figures.save(figures.final_weights(weights, kinds, labels), folder / "final_weights.png")
     figures.save(figures.value_and_stationarity(rounds, *columns[1:]), folder / "value_and_stationarity.png")
     # DVC draws the same series whatever the data set: there is no accuracy here.
     rows = zip(rounds, [""] * len(rounds), *columns, strict=True)
@@ -94,7 +97,17 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
     _write_csv(folder / "confusion.csv", ("actual", "predicted"), ())
     measured = facts.keys() - run_facts(record).keys()
     numbers = ", ".join(f"{name.replace('_', ' ')} {facts[name]:.6g}" for name in facts if name in measured)
-    return f"{tables.client_table(kinds, labels, samples, weights.tolist())}\n\n{facts['algorithm']} on toy: {numbers}"
+    table = tables.client_table(kinds, labels, samples, weights.tolist())
+    remarks = _remarks(facts, weights, None, results)
+    return "\n".join([f"{table}\n\n{facts['algorithm']} on toy: {numbers}", *remarks])
+
+
+def _remarks(facts: Mapping[str, Any], weights: np.ndarray, interval: np.ndarray | None, results: Path) -> list[str]:
+    """What a person should know besides the figures, line by line."""
+    lines = [served_line(facts, results)]
+    if weights.any():  # a method without the clients gives all of them 0
+        lines.append(tables.suspects_line(suspects(weights, interval), sure=interval is not None))
+    return [line for line in lines if line]
 
 
 def run_facts(record: Record) -> dict[str, Any]:
@@ -144,7 +157,14 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
     return facts | detection(outcome.weights, partition.kinds, partition.quality)
 
 
-def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: Record, results: Path) -> None:
+def _plots(
+    outcome: Outcome,
+    partition: Partition,
+    oracle: np.ndarray,
+    interval: np.ndarray | None,
+    record: Record,
+    results: Path,
+) -> None:
     folder = results / "plots"
     evaluated = _evaluations(results)
     at, accuracy, loss = (
@@ -165,10 +185,8 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
     # DVC draws it whatever the method: of one without weights there is nothing to see.
     header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
     _write_csv(folder / "weights.csv", header, lines if found else ())
-    figures.save(
-        figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle),
-        folder / "final_weights.png",
-    )
+    bars = figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle, interval)
+    figures.save(bars, folder / "final_weights.png")
     figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
     figures.save(figures.partition_heatmap(partition.label_counts(), partition.kinds), folder / "partition.png")
     what = "place in the task" if record.params["problem"] == "few_shot" else "label"
@@ -204,6 +222,13 @@ def _weights_over_rounds(
     return rounds, weights
 
 
+def _interval(weights: np.ndarray, results: Path) -> np.ndarray | None:
+    """Lower and upper ends of the weights' intervals, [2, N]; None without replicates."""
+    with np.load(results / "client_weights_history.npz") as saved:
+        replicates = saved["replicates"]
+    return weight_interval(weights, replicates) if len(replicates) else None
+
+
 def _write_clients(
     results: Path,
     kinds: Sequence[str],
@@ -211,11 +236,16 @@ def _write_clients(
     samples: Sequence[int],
     weights: np.ndarray,
 ) -> None:
-    rows = enumerate(zip(kinds, labels, samples, weights, strict=True))
+    interval = _interval(weights, results)
+    ends = [("", "")] * len(kinds) if interval is None else [(f"{a:.9g}", f"{b:.9g}") for a, b in interval.T]
+    rows = enumerate(zip(kinds, labels, samples, weights, ends, strict=True))
     _write_csv(
         results / "client_weights.csv",
-        ("client", "kind", "labels", "samples", "weight"),
-        ((i, kind, " ".join(map(str, held)), size, f"{weight:.9g}") for i, (kind, held, size, weight) in rows),
+        ("client", "name", "kind", "labels", "samples", "weight", "weight_low", "weight_high"),
+        (
+            (i, f"client {i}", kind, " ".join(map(str, held)), size, f"{weight:.9g}", *low_and_high)
+            for i, (kind, held, size, weight, low_and_high) in rows
+        ),
     )
 
 

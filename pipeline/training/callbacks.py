@@ -169,5 +169,9 @@ class StopWhenOrphaned(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raises SystemExit once that process is gone."""
         if os.getppid() != self._parent:
             raise SystemExit("train: the dvc process that started this training is gone; stopping (it can be resumed).")

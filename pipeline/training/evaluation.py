@@ -191,6 +191,31 @@ def weight_quality(weights: np.ndarray, oracle: np.ndarray, clean: np.ndarray) -
     }
 
 
+def weight_interval(weights: np.ndarray, replicates: np.ndarray) -> np.ndarray:
+    """Lower and upper ends of each client's 90 % interval, [2, N]. weights: the run's, [N]; replicates: of R >= 2
+    further runs (`pipeline.training.replicates`), [R, N].
+
+    weight_i +- max( t(R - 1; .95) sd_i , 0.01 / N ), cut to [0, 1], with sd_i over the replicates. It is meant to
+    cover client i's mean weight over redraws of validation set, initial model and minibatches, with the clients'
+    samples and all settings as they are. It does so in 90 % of runs if the weights of run and replicates are
+    independent draws of one normal distribution. Normal they are not near 0 and 1, where the cut helps; and one
+    distribution only as far as resampling k validation samples of a label stands for drawing new ones, which at small k
+    understates their part of the variance, by the factor (k - 1) / k for a mean.
+    """
+    from scipy.special import stdtrit
+
+    count, clients = replicates.shape
+    half = np.maximum(stdtrit(count - 1, 0.95) * replicates.std(axis=0, ddof=1), 0.01 / clients)
+    return np.clip(np.stack([weights - half, weights + half]), 0.0, 1.0)
+
+
+def suspects(weights: np.ndarray, interval: np.ndarray | None) -> list[int]:
+    """Clients below half of an equal share 1/N, by the upper end of their interval where there is one. weights: [N];
+    interval: [2, N]."""
+    upper = weights if interval is None else interval[1]
+    return np.flatnonzero(upper < 0.5 / len(weights)).tolist()
+
+
 def detection(weights: np.ndarray, kinds: Sequence[str], quality: Sequence[float]) -> dict[str, float]:
     """How well weights tell good clients from bad ones; ties count half.
 

@@ -61,7 +61,13 @@ def run_fingerprint(params: Params, task: Task) -> str:
     problem = problem_in_use(params)
     images = params.data.name != TOY
     train = dataclasses.asdict(params.train)
-    for name in ("checkpoint_every", "devices", "nodes", "strategy"):  # when and where, not what
+    for name in (
+        "checkpoint_every",
+        "devices",
+        "nodes",
+        "strategy",
+        "replicates",
+    ):  # when, where and what after, not what
         del train[name]
     return fingerprint(
         {

@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipeline.command import Paths
@@ -14,6 +15,7 @@ from pipeline.data.catalog import resolve
 from pipeline.data.datasets import prepare
 from pipeline.params import Params
 from pipeline.params.spec import override
+from pipeline.tracking.publish import read_clients
 from stages import evaluate, partition, train
 
 SMALL = {
@@ -101,3 +103,41 @@ def test_any_other_run_serves_its_last_model(here, monkeypatch, capsys):
     assert metrics["served_round"] == metrics["rounds"] == 6
     assert "is served" not in capsys.readouterr().out
     assert metrics["test_accuracy"] == pytest.approx(float(rows("history.csv")[6]["test_accuracy"]))
+
+
+def test_replicates_give_every_weight_an_interval(here, capsys):
+    run(here, train__replicates=3)
+    with np.load("results/client_weights_history.npz") as saved:
+        replicates = saved["replicates"]
+    assert replicates.shape == (3, 10)
+    clients = rows("client_weights.csv")
+    assert list(clients[0]) == ["client", "name", "kind", "labels", "samples", "weight", "weight_low", "weight_high"]
+    assert [row["name"] for row in clients] == [f"client {i}" for i in range(10)]
+    weights, low, high = (np.array([float(row[name]) for row in clients]) for name in list(clients[0])[-3:])
+    half = np.maximum(2.9199856 * replicates.std(axis=0, ddof=1), 0.001)
+    np.testing.assert_allclose(low, np.clip(weights - half, 0, 1), atol=1e-6)
+    np.testing.assert_allclose(high, np.clip(weights + half, 0, 1), atol=1e-6)
+    out = capsys.readouterr().out
+    assert f"{low[0]:.4f} to {high[0]:.4f}" in out
+    assert not list(here.resume.glob("*/replicate*"))
+
+    stored = read_clients(here.root / "results")
+    assert (stored[2]["weight_low"], stored[2]["name"]) == (pytest.approx(low[2]), "client 2")
+
+
+ALL_BAD = "clients 3, 4, 5, 6, 7, 8, 9"
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"train__replicates": 2}, f"suspicious: {ALL_BAD} (weight surely below half of an equal share)"),
+        ({}, f"below half of an equal share: {ALL_BAD}"),
+        ({"algorithm": "validation_only"}, None),  # gives no client anything
+    ],
+)
+def test_the_terminal_names_clients_that_hold_too_little(here, capsys, settings, line):
+    """The oracle's weights are fixed: 0 for the bad clients, and the same in every replicate."""
+    run(here, **{"algorithm": "oracle_weights", "train__rounds": 2} | settings)
+    said = [text for text in capsys.readouterr().out.splitlines() if "equal share" in text]
+    assert said == ([line] if line else [])

@@ -340,6 +340,7 @@ def test_fingerprint_changes_with_everything_the_run_depends_on(params, digits, 
     base = name()
     assert base == name()
     assert base == name(replace(params, train=replace(params.train, checkpoint_every=7)))
+    assert base == name(replace(params, train=replace(params.train, replicates=7)))
     changed = [
         replace(params, seed=1),
         replace(params, model=replace(params.model, name="mlp")),
