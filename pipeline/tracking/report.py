@@ -56,7 +56,7 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
 
 def write_numbers(outcome: Outcome, partition: Partition, record: Record, results: Path) -> dict[str, Any]:
     """metrics.json, whose content is returned, and client_weights.csv. results: as for `write_report`."""
-    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results))
+    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results)) | _settled(record, results)
     write_json(results / "metrics.json", found)
     _write_clients(results, partition.kinds, partition.client_labels, partition.sizes.tolist(), outcome.weights)
     return found
@@ -66,7 +66,7 @@ def write_toy_numbers(
     toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path
 ) -> dict[str, Any]:
     """The same for the toy problem: exact values instead of accuracies, no labels."""
-    facts = run_facts(record) | toy.measure(variables)
+    facts = run_facts(record) | _settled(record, results) | toy.measure(variables)
     write_json(results / "metrics.json", facts)
     nobody: list[list[int]] = [[]] * toy.clients
     _write_clients(results, ["clean"] * toy.clients, nobody, [1] * toy.clients, _toy_weights(toy, variables))
@@ -95,7 +95,7 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
     rows = zip(rounds, [""] * len(rounds), *columns, strict=True)
     _write_csv(folder / "evaluations.csv", ("round", "test_accuracy", *names), rows)
     _write_csv(folder / "confusion.csv", ("actual", "predicted"), ())
-    measured = facts.keys() - run_facts(record).keys()
+    measured = facts.keys() - run_facts(record).keys() - {"weights_settled"}
     numbers = ", ".join(f"{name.replace('_', ' ')} {facts[name]:.6g}" for name in facts if name in measured)
     table = tables.client_table(kinds, labels, samples, weights.tolist())
     remarks = _remarks(facts, weights, None, results)
@@ -105,7 +105,9 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
 def _remarks(facts: Mapping[str, Any], weights: np.ndarray, interval: np.ndarray | None, results: Path) -> list[str]:
     """What a person should know besides the figures, line by line."""
     lines = [served_line(facts, results)]
-    if weights.any():  # a method without the clients gives all of them 0
+    if not facts.get("weights_settled", True):
+        lines.append("the weights have not settled: train on (more rounds)")
+    elif weights.any():  # a method without the clients gives all of them 0
         lines.append(tables.suspects_line(suspects(weights, interval), sure=interval is not None))
     return [line for line in lines if line]
 
@@ -121,6 +123,12 @@ def run_facts(record: Record) -> dict[str, Any]:
         "rounds": params["train.rounds"],
         "served_round": record.rounds if record.served_round is None else record.served_round,
     }
+
+
+def _settled(record: Record, results: Path) -> dict[str, bool]:
+    """weights_settled: whether the served round's weights were, of a method that reports it."""
+    found = read_history(results / "history.csv")[run_facts(record)["served_round"]].get("settled")
+    return {} if found is None else {"weights_settled": bool(found)}
 
 
 def served_line(facts: Mapping[str, Any], results: Path) -> str:

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from pipeline.algorithms import ALGORITHMS
 from pipeline.command import Paths
 from pipeline.data.catalog import resolve
 from pipeline.data.datasets import prepare
@@ -60,6 +62,17 @@ def told(monkeypatch, accuracies):
         return replace(task, measure=lambda variables: task.measure(variables) | {"selection_accuracy": next(left)})
 
     monkeypatch.setattr(train, "load_task", load_task)
+
+
+def settles(monkeypatch, name, values):
+    """That method measures `settled` in its rounds, with these values."""
+    found = ALGORITHMS[name]
+
+    def step(state, turn):
+        value = torch.tensor(values[turn.round - 1])
+        return replace(found.step(state, turn), report=lambda variables: {"settled": value})
+
+    monkeypatch.setitem(ALGORITHMS, name, replace(found, step=step, measures=("settled",)))
 
 
 def run(here, **settings):
@@ -141,3 +154,29 @@ def test_the_terminal_names_clients_that_hold_too_little(here, capsys, settings,
     run(here, **{"algorithm": "oracle_weights", "train__rounds": 2} | settings)
     said = [text for text in capsys.readouterr().out.splitlines() if "equal share" in text]
     assert said == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "settled", "found"),
+    [
+        ([0.1, 0.9], [0.0, 1.0], True),
+        ([0.1, 0.9], [1.0, 0.0], False),
+        ([0.1, 0.9, 0.5], [0.0, 1.0, 1.0, 0.0], True),  # round 2 is served
+        ([0.1, 0.9, 0.5], [1.0, 0.0, 1.0, 1.0], False),
+    ],
+)
+def test_weights_that_have_not_settled_are_no_verdict(here, monkeypatch, capsys, accuracies, settled, found):
+    """Evaluated after rounds 0, 2 and perhaps 4. Who holds too little is said of settled weights only."""
+    told(monkeypatch, accuracies)
+    settles(monkeypatch, "oracle_weights", settled)
+    metrics = run(here, algorithm="oracle_weights", train__rounds=len(settled))
+    assert metrics["served_round"] == 2
+    assert metrics["weights_settled"] is found
+    said = capsys.readouterr().out.splitlines()
+    assert ("the weights have not settled: train on (more rounds)" in said) is not found
+    assert (f"below half of an equal share: {ALL_BAD}" in said) is found
+
+
+def test_a_method_that_does_not_say_whether_weights_settle(here, capsys):
+    assert "weights_settled" not in run(here, algorithm="oracle_weights", train__rounds=2)
+    assert "settled" not in capsys.readouterr().out
