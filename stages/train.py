@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from typing import Any
 
 from pipeline.command import PARENT, Paths, run
 from pipeline.data.catalog import resolve
@@ -12,6 +13,7 @@ from pipeline.sharing import Share
 from pipeline.tracking.session import describe, live_run
 from pipeline.training.callbacks import StopWhenOrphaned
 from pipeline.training.processes import companions, only_the_first_speaks, share_of
+from pipeline.training.replicates import replicate_weights
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
@@ -34,15 +36,19 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
             train(params, task, ResumeFolder(paths.resume, run_fingerprint(params, task)), share=share)
         return
     record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device))
-    callbacks = (StopWhenOrphaned(PARENT),) if "DVC_STAGE" in os.environ else ()
+    watch = (StopWhenOrphaned(PARENT),) if "DVC_STAGE" in os.environ else ()
 
     with ResumeFolder(paths.resume, run_fingerprint(params, task)) as folder:
         print(folder.story(), file=sys.stderr)
         with live_run(params.tracking, paths.root, record, folder.note("run.json")) as live:
-            module, history = train(params, task, folder, on_rows=live.report, callbacks=callbacks, share=share)
-        save_variables(paths.model, module.served)
-        history.export(paths.results)
-        replace(record, run=live.info).save(paths.training)
+            module, history = train(params, task, folder, on_rows=live.report, callbacks=watch, share=share)
+            replicates = None
+            if params.train.replicates:
+                problem: Any = task.problem
+                replicates = replicate_weights(params, problem, folder, *(each.check for each in watch))
+        save_variables(paths.model, module.kept.variables)
+        history.export(paths.results, replicates)
+        replace(record, run=live.info, served_round=module.kept.round).save(paths.training)
         folder.discard()
 
 

@@ -38,6 +38,21 @@ def check_rules(params: Params) -> None:
     if params.algorithm == "rfho":
         require_plain_steps("rfho", params.algorithms.rfho)
     _local_steps(params)
+    _replicates(params)
+
+
+def _replicates(params: Params) -> None:
+    """A spread needs two runs, and a validation set that decides on client weights."""
+    count, problem = params.train.replicates, problem_in_use(params)
+    if count == 1:
+        raise not_allowed("train.replicates", 1, "0 or at least 2: one run has no spread", "set it to 0, or to 5")
+    if count and problem != "client_weighting":
+        raise not_allowed(
+            "train.replicates",
+            count,
+            f"0 for problem: {problem}, where no client weights are learned from the server's validation set",
+            "set it to 0, or problem to client_weighting",
+        )
 
 
 def _has_products(precision: str) -> None:

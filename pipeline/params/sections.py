@@ -244,6 +244,12 @@ class Train(Section):
     rounds: int = param(500, "outer iterations", ge=1, symbol="T")
     eval_every: int = param(25, "rounds between evaluations on the test set", ge=1)
     checkpoint_every: int = param(50, "rounds between saves; an interrupted run goes on from the last", ge=1)
+    replicates: int = param(
+        0,
+        "further runs on other random draws after training, for 90 % intervals of the client weights; 0 = none, else"
+        " at least 2; under client_weighting only, and not in a sweep",
+        ge=0,
+    )
     accelerator: Literal["auto", "cpu", "gpu"] = param("auto", "auto takes the GPU when there is one")
     devices: int = param(1, "processes per machine, each on a GPU of its own or, on a CPU, with a share of it", ge=1)
     nodes: int = param(1, "machines; more than one are started by srun or torchrun", ge=1)

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from pipeline.algorithms import ALGORITHMS
 from pipeline.command import Paths
@@ -45,8 +44,9 @@ from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
 from pipeline.sharing import Share
 from pipeline.sweep.plan import Run, groups
 from pipeline.tracking.record import Record, write_json
-from pipeline.tracking.report import write_numbers, write_toy_numbers
+from pipeline.tracking.report import served_line, write_numbers, write_toy_numbers
 from pipeline.tracking.session import describe
+from pipeline.training.best import SELECTION, Best, Served
 from pipeline.training.evaluation import outcome
 from pipeline.training.history import History
 from pipeline.training.module import NotFinite, schedule
@@ -148,7 +148,7 @@ def _alone(job: Job, paths: Paths, ended: Ended) -> None:
         except NotFinite as error:
             _keep(job, folder, str(error), ended)
             return
-        _finish(job, history, module.served, ended)
+        _finish(job, history, module.kept, ended)
         folder.discard()
 
 
@@ -185,7 +185,8 @@ def _together(jobs: Sequence[Job], paths: Paths, ended: Ended) -> None:
                 print(f"sweep: {len(records)} runs together: round {t} of {rounds}", file=sys.stderr)
         for record in records:
             record.history.flush()
-            _finish(record.job, record.history, record.member.served, ended)
+            served = record.best.served(record.member.round, record.member.served)
+            _finish(record.job, record.history, served, ended)
             record.folder.discard()
 
 
@@ -193,7 +194,7 @@ class _Records:
     """The history of one of the runs that go together."""
 
     def __init__(self, job: Job, folder: ResumeFolder, member: Member) -> None:
-        self.job, self.folder, self.member = job, folder, member
+        self.job, self.folder, self.member, self.best = job, folder, member, Best()
         task, algorithm = job.task, member.algorithm
         scalars = [*algorithm.reports, *algorithm.measures]
         folder.checkpoint.unlink(missing_ok=True)  # of a run that was begun alone: its record goes with it
@@ -207,10 +208,12 @@ class _Records:
             if member.broken:
                 raise no_longer_finite(*member.broken, member.step_sizes, member.turn.hyper)
             measure = self.job.task.measure if evaluates(member, train.eval_every) else None
-            self.history.append(*row_of(member, member.served, seconds, measure))
+            row, weights = row_of(member, member.served, seconds, measure)
         except NotFinite:
             self.history.flush()
             raise
+        self.history.append(row, weights)
+        self.best.see(member.round, row.get(SELECTION), member.served)
         if member.round % train.checkpoint_every == 0:
             self.history.flush()
 
@@ -218,19 +221,23 @@ class _Records:
 # ------------------------------------------------------------------------------------------------------ results
 
 
-def _finish(job: Job, history: History, variables: dict[str, Tensor], ended: Ended) -> None:
+def _finish(job: Job, history: History, served: Served, ended: Ended) -> None:
     """The folder of a finished run: history.csv, metrics.json, client_weights.csv, all weights, and what it was."""
+    job = replace(job, record=replace(job.record, served_round=served.round))
+    line = ""
 
     def write(folder: Path) -> None:
+        nonlocal line
         history.export(folder)
         problem: Any = job.task.problem
         if job.partition is None:
-            write_toy_numbers(problem, variables, job.record, folder)
+            found = write_toy_numbers(problem, served.variables, job.record, folder)
         else:
-            write_numbers(outcome(problem, variables), job.partition, job.record, folder)
+            found = write_numbers(outcome(problem, served.variables), job.partition, job.record, folder)
+        line = served_line(found, folder)
 
     _appear(job, write, diverged=None)
-    _tell(job, "is finished")
+    _tell(job, f"is finished: {line}" if line else "is finished")
     ended(job.folder, False)
 
 

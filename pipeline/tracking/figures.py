@@ -103,23 +103,30 @@ def final_weights(
     kinds: Sequence[str],
     labels: Sequence[Sequence[int]],
     oracle: np.ndarray | None = None,
+    interval: np.ndarray | None = None,
 ) -> Figure:
-    """One bar per client with the oracle's mark; of more than 100 clients, sorted and without names."""
+    """One bar per client with the oracle's mark; of more than 100 clients, sorted and without names. interval: lower
+    and upper ends of the weights, [2, N], drawn as error bars."""
     weights, count = np.asarray(weights), len(kinds)
+    tips = weights if interval is None else np.maximum(weights, interval[1])
     figure, axes = _canvas(9, 5, "Final client weights")
     with canvas_style():
         order = np.arange(count) if count <= MANY else np.argsort(-weights, kind="stable")
         colours = [_colours(kinds)[i] for i in order]
         x = np.arange(count)
         axes.bar(x, weights[order], color=colours, width=0.72 if count <= MANY else 1.0)
-        top = float(max(weights.max(), 0 if oracle is None else np.max(oracle), 1e-3))
+        top = float(max(tips.max(), 0 if oracle is None else np.max(oracle), 1e-3))
         handles: list[Patch | Line2D] = _kind_patches(kinds)
         if oracle is not None:
             axes.hlines(np.asarray(oracle)[order], x - 0.44, x + 0.44, color=INK, lw=2.2, zorder=3)
             handles.append(Line2D([], [], color=INK, lw=2.2, label="oracle weight"))
+        if interval is not None:
+            reach = np.clip(np.stack([weights - interval[0], interval[1] - weights]), 0, None)[:, order]
+            axes.errorbar(x, weights[order], yerr=reach, fmt="none", ecolor="#555555", elinewidth=1.4, capsize=3)
+            handles.append(Line2D([], [], color="#555555", lw=1.4, label="90 % interval"))
         if count <= 20:
             for i in range(count):
-                above = max(weights[i], oracle[i] if oracle is not None and oracle[i] - weights[i] < 0.06 * top else 0)
+                above = max(tips[i], oracle[i] if oracle is not None and oracle[i] - weights[i] < 0.06 * top else 0)
                 axes.annotate(
                     f"{weights[i]:.3f}",
                     (i, above),

@@ -12,7 +12,7 @@ Point = tuple[str, float, int]
 """Metric name, value, step."""
 
 _COSTS = ("seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
-_PLAIN = ("test_accuracy", "validation_loss", "upper_value", "stationarity")
+_PLAIN = ("test_accuracy", "selection_accuracy", "validation_loss", "upper_value", "stationarity")
 _POINTS = 250
 _WEIGHT = "client_weight_"
 
@@ -75,9 +75,11 @@ def read_history(path: Path) -> list[dict[str, float | None]]:
 
 
 def final_points(metrics: Mapping[str, Any], rounds: int) -> list[Point]:
-    """The numbers of metrics.json, as of the last round."""
+    """The numbers of metrics.json, as of the last round; as of the one after it where another round's model is served,
+    since the curves end with figures of the last round's model."""
+    at = rounds + (metrics.get("served_round", rounds) != rounds)
     return [
-        (name, float(value), rounds)
+        (name, float(value), at)
         for name, value in metrics.items()
         if name not in ("seed", "rounds") and not isinstance(value, bool | str) and _finite(value)
     ]

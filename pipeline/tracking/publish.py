@@ -204,7 +204,9 @@ class _Publication:
             card.save(str(folder / "MLmodel"))
             self.client.log_model_artifacts(logged.model_id, str(folder))
         self.client.finalize_logged_model(logged.model_id, "READY")
-        self.client.log_outputs(self.run_id, [LoggedModelOutput(logged.model_id, step=self.record.rounds)])
+        self.client.log_outputs(
+            self.run_id, [LoggedModelOutput(logged.model_id, step=self.metrics.get("served_round", self.record.rounds))]
+        )
 
     def _story(self) -> None:
         """The description, on top of the run's first page."""
@@ -266,6 +268,7 @@ def read_clients(results: Path) -> list[dict[str, Any]]:
                 "labels": short_labels([int(label) for label in row["labels"].split()]),
                 "samples": int(row["samples"]),
                 "weight": float(row["weight"]),
+                **{name: float(row[name]) if row[name] else None for name in ("weight_low", "weight_high")},
             }
             for row in csv.DictReader(file)
         ]

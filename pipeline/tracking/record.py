@@ -43,11 +43,11 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class Record:
-    """Facts of a run, known when training starts.
+    """Facts of a run, known when training starts; but for served_round, which is None until it has ended.
 
     params: the sections in use under their dotted names. tags: code version, data and partition hash.
     environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
-    run: where the tracker keeps it.
+    run: where the tracker keeps it. served_round: the round whose model is served.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     dataset: dict[str, Any] = field(default_factory=dict)
     run: RunInfo | None = None
+    served_round: int | None = None
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.partition import Partition
+from pipeline.params.methods import Algorithms
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
 from pipeline.tracking.metrics import read_history, thin
 from pipeline.tracking.record import Record, write_json
-from pipeline.training.evaluation import Outcome, detection, rounds_to, weight_quality
+from pipeline.training.best import SELECTION
+from pipeline.training.evaluation import Outcome, detection, rounds_to, suspects, weight_interval, weight_quality
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 """Test accuracies whose first round is recorded."""
@@ -30,6 +32,7 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
     """
     found = write_numbers(outcome, partition, record, results)
     oracle, sizes, test = partition.oracle_weights(), partition.sizes.tolist(), outcome.test
+    interval = _interval(outcome.weights, results)
     _write_csv(
         results / "per_class.csv",
         ("class", "samples", "precision", "recall", "f1"),
@@ -38,20 +41,22 @@ def write_report(outcome: Outcome, partition: Partition, record: Record, results
             for c, scores in enumerate(zip(test.precision, test.recall, test.f1, strict=True))
         ),
     )
-    _plots(outcome, partition, oracle, record, results)
+    _plots(outcome, partition, oracle, interval, record, results)
     table = tables.client_table(
         partition.kinds,
         partition.client_labels,
         sizes,
         outcome.weights.tolist(),
         oracle.tolist(),
+        interval,
     )
-    return f"{table}\n\n{tables.headline(found)}"
+    remarks = _remarks(found, outcome.weights, interval, results)
+    return "\n".join([f"{table}\n\n{tables.headline(found)}", *remarks])
 
 
 def write_numbers(outcome: Outcome, partition: Partition, record: Record, results: Path) -> dict[str, Any]:
-    """metrics.json, whose content is returned, and client_weights.csv; results holds history.csv already."""
-    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results))
+    """metrics.json, whose content is returned, and client_weights.csv. results: as for `write_report`."""
+    found = metrics(outcome, partition, record) | _first_reached(_evaluations(results)) | _settled(record, results)
     write_json(results / "metrics.json", found)
     _write_clients(results, partition.kinds, partition.client_labels, partition.sizes.tolist(), outcome.weights)
     return found
@@ -61,7 +66,7 @@ def write_toy_numbers(
     toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path
 ) -> dict[str, Any]:
     """The same for the toy problem: exact values instead of accuracies, no labels."""
-    facts = run_facts(record) | toy.measure(variables)
+    facts = run_facts(record) | _settled(record, results) | toy.measure(variables)
     write_json(results / "metrics.json", facts)
     nobody: list[list[int]] = [[]] * toy.clients
     _write_clients(results, ["clean"] * toy.clients, nobody, [1] * toy.clients, _toy_weights(toy, variables))
@@ -84,15 +89,27 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
     columns = [np.array([row[name] if row[name] is not None else np.nan for row in evaluated]) for name in names]
     rounds = np.array([row["round"] for row in evaluated], dtype=int)
     _weights_over_rounds(folder, results, kinds, None)
-    figures.save(figures.final_weights(weights, kinds, labels, None), folder / "final_weights.png")
+    figures.save(figures.final_weights(weights, kinds, labels), folder / "final_weights.png")
     figures.save(figures.value_and_stationarity(rounds, *columns[1:]), folder / "value_and_stationarity.png")
     # DVC draws the same series whatever the data set: there is no accuracy here.
     rows = zip(rounds, [""] * len(rounds), *columns, strict=True)
     _write_csv(folder / "evaluations.csv", ("round", "test_accuracy", *names), rows)
     _write_csv(folder / "confusion.csv", ("actual", "predicted"), ())
-    measured = facts.keys() - run_facts(record).keys()
+    measured = facts.keys() - run_facts(record).keys() - {"weights_settled"}
     numbers = ", ".join(f"{name.replace('_', ' ')} {facts[name]:.6g}" for name in facts if name in measured)
-    return f"{tables.client_table(kinds, labels, samples, weights.tolist())}\n\n{facts['algorithm']} on toy: {numbers}"
+    table = tables.client_table(kinds, labels, samples, weights.tolist())
+    remarks = _remarks(facts, weights, None, results)
+    return "\n".join([f"{table}\n\n{facts['algorithm']} on toy: {numbers}", *remarks])
+
+
+def _remarks(facts: Mapping[str, Any], weights: np.ndarray, interval: np.ndarray | None, results: Path) -> list[str]:
+    """What a person should know besides the figures, line by line."""
+    lines = [served_line(facts, results)]
+    if not facts.get("weights_settled", True):
+        lines.append("the weights have not settled: train on (more rounds)")
+    elif weights.any():  # a method without the clients gives all of them 0
+        lines.append(tables.suspects_line(suspects(weights, interval), sure=interval is not None))
+    return [line for line in lines if line]
 
 
 def run_facts(record: Record) -> dict[str, Any]:
@@ -104,7 +121,29 @@ def run_facts(record: Record) -> dict[str, Any]:
         "dataset": params["data.name"],
         "seed": params["seed"],
         "rounds": params["train.rounds"],
+        "served_round": record.rounds if record.served_round is None else record.served_round,
     }
+
+
+def _settled(record: Record, results: Path) -> dict[str, bool]:
+    """weights_settled: whether the served round's weights were, of a method that reports it."""
+    found = read_history(results / "history.csv")[run_facts(record)["served_round"]].get("settled")
+    return {} if found is None else {"weights_settled": bool(found)}
+
+
+def served_line(facts: Mapping[str, Any], results: Path) -> str:
+    """What is said of a run whose last model is not the one that is served; empty otherwise. facts: of metrics.json."""
+    if facts["served_round"] == facts["rounds"]:
+        return ""
+    rows = read_history(results / "history.csv")
+    there, last = (rows[facts[name]][SELECTION] for name in ("served_round", "rounds"))
+    assert there is not None
+    assert last is not None
+    return (
+        f"the model of round {facts['served_round']} is served: selection accuracy {100 * there:.1f} % there,"
+        f" {100 * last:.1f} % after the last round {facts['rounds']}. Lower"
+        f" {getattr(Algorithms(), facts['algorithm']).main_step_size}, or train for fewer rounds."
+    )
 
 
 def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
@@ -114,7 +153,7 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
         | {
             "test_accuracy": outcome.test.accuracy,
             "test_loss": outcome.test.loss,
-            "selection_accuracy": outcome.selection.accuracy if outcome.selection else None,
+            SELECTION: outcome.selection.accuracy if outcome.selection else None,
             "selection_loss": outcome.selection.loss if outcome.selection else None,
             "validation_loss": outcome.validation_loss,
         }
@@ -126,7 +165,14 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
     return facts | detection(outcome.weights, partition.kinds, partition.quality)
 
 
-def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: Record, results: Path) -> None:
+def _plots(
+    outcome: Outcome,
+    partition: Partition,
+    oracle: np.ndarray,
+    interval: np.ndarray | None,
+    record: Record,
+    results: Path,
+) -> None:
     folder = results / "plots"
     evaluated = _evaluations(results)
     at, accuracy, loss = (
@@ -147,10 +193,8 @@ def _plots(outcome: Outcome, partition: Partition, oracle: np.ndarray, record: R
     # DVC draws it whatever the method: of one without weights there is nothing to see.
     header = ("round", "clean_clients", "largest_bad_client", "distance_to_oracle")
     _write_csv(folder / "weights.csv", header, lines if found else ())
-    figures.save(
-        figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle),
-        folder / "final_weights.png",
-    )
+    bars = figures.final_weights(outcome.weights, partition.kinds, partition.client_labels, oracle, interval)
+    figures.save(bars, folder / "final_weights.png")
     figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
     figures.save(figures.partition_heatmap(partition.label_counts(), partition.kinds), folder / "partition.png")
     what = "place in the task" if record.params["problem"] == "few_shot" else "label"
@@ -186,6 +230,13 @@ def _weights_over_rounds(
     return rounds, weights
 
 
+def _interval(weights: np.ndarray, results: Path) -> np.ndarray | None:
+    """Lower and upper ends of the weights' intervals, [2, N]; None without replicates."""
+    with np.load(results / "client_weights_history.npz") as saved:
+        replicates = saved["replicates"]
+    return weight_interval(weights, replicates) if len(replicates) else None
+
+
 def _write_clients(
     results: Path,
     kinds: Sequence[str],
@@ -193,11 +244,16 @@ def _write_clients(
     samples: Sequence[int],
     weights: np.ndarray,
 ) -> None:
-    rows = enumerate(zip(kinds, labels, samples, weights, strict=True))
+    interval = _interval(weights, results)
+    ends = [("", "")] * len(kinds) if interval is None else [(f"{a:.9g}", f"{b:.9g}") for a, b in interval.T]
+    rows = enumerate(zip(kinds, labels, samples, weights, ends, strict=True))
     _write_csv(
         results / "client_weights.csv",
-        ("client", "kind", "labels", "samples", "weight"),
-        ((i, kind, " ".join(map(str, held)), size, f"{weight:.9g}") for i, (kind, held, size, weight) in rows),
+        ("client", "name", "kind", "labels", "samples", "weight", "weight_low", "weight_high"),
+        (
+            (i, f"client {i}", kind, " ".join(map(str, held)), size, f"{weight:.9g}", *low_and_high)
+            for i, (kind, held, size, weight, low_and_high) in rows
+        ),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pipeline.text import aligned, short_labels
 
 _SHOWN = 20
@@ -32,20 +34,34 @@ def client_table(
     samples: Sequence[int],
     weights: Sequence[float],
     oracle: Sequence[float] | None = None,
+    interval: np.ndarray | None = None,
 ) -> str:
-    """One aligned line per client."""
+    """One aligned line per client. interval: lower and upper ends of the weights, [2, N]."""
     clients = range(len(kinds))
     shown: list[int | None] = list(clients)
     if len(kinds) > _SHOWN:
         ranked = sorted(clients, key=lambda i: -weights[i])
         shown = [*ranked[: _SHOWN // 2], None, *ranked[-_SHOWN // 2 :]]
-    rows = [["client", "kind", "labels", "samples", "weight", "oracle"]]
+    rows = [["client", "kind", "labels", "samples", "weight", "interval", "oracle"]]
     for i in shown:
         if i is None:
-            rows.append(["...", f"{len(kinds) - _SHOWN} more", "", "", "", ""])
+            rows.append(["...", f"{len(kinds) - _SHOWN} more", "", "", "", "", ""])
             continue
         level = "" if oracle is None else f"{oracle[i]:.4f}"
-        rows.append([str(i), kinds[i], short_labels(labels[i]), str(samples[i]), f"{weights[i]:.4f}", level])
-    if oracle is None:
-        rows = [row[:-1] for row in rows]
-    return aligned(rows, left=(1, 2))
+        ends = "" if interval is None else f"{interval[0, i]:.4f} to {interval[1, i]:.4f}"
+        rows.append([str(i), kinds[i], short_labels(labels[i]), str(samples[i]), f"{weights[i]:.4f}", ends, level])
+    absent = [name for name, found in (("interval", interval), ("oracle", oracle)) if found is None]
+    kept = [j for j, name in enumerate(rows[0]) if name not in absent]
+    return aligned([[row[j] for j in kept] for row in rows], left=(1, 2))
+
+
+def suspects_line(suspects: Sequence[int], *, sure: bool) -> str:
+    """Who holds too little to be trusted; empty if there is none. sure: by the intervals, not by the weights alone."""
+    if not suspects:
+        return ""
+    named = ("client " if len(suspects) == 1 else "clients ") + ", ".join(map(str, suspects[:_SHOWN]))
+    if len(suspects) > _SHOWN:
+        named += f" and {len(suspects) - _SHOWN} more"
+    if sure:
+        return f"suspicious: {named} (weight surely below half of an equal share)"
+    return f"below half of an equal share: {named}"

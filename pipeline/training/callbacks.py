@@ -12,6 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from tqdm import tqdm
 
+from pipeline.training.best import SELECTION, Best
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel
 from pipeline.training.rows import NotFinite, evaluates, row_of
@@ -24,7 +25,7 @@ class Recorder(pl.Callback):
     A save is: history first, checkpoint second (atomically), then the listener is told. A run killed at any instant
     goes on from the last save. on_rows: receives the rows of each save. writes: False in all but the first process of a
     run, which take part in saves without a word of their own. fresh: nothing is saved yet, not even round 0. latest:
-    the newest value of every column.
+    the newest value of every column. best: the best evaluation so far, saved with the rest.
     """
 
     def __init__(
@@ -42,13 +43,15 @@ class Recorder(pl.Callback):
         self.history, self.measure, self.checkpoint = history, measure, checkpoint
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}
+        self.best = Best()
         self._spent, self._since = 0.0, 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "latest": self.latest}
+        return {"seconds": self.seconds, "latest": self.latest, "best": self.best.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._spent, self.latest = state_dict["seconds"], state_dict["latest"]
+        self.best = Best(**state_dict["best"])
 
     @property
     def seconds(self) -> float:
@@ -82,6 +85,7 @@ class Recorder(pl.Callback):
             return
         row, weights = row_of(module, variables, self.seconds, self.measure if due else None)
         self.history.append(row, weights)
+        self.best.see(module.round, row.get(SELECTION), variables)
         self.latest |= {name: value for name, value in row.items() if value is not None}
         if weights is not None and 0 < self.history.clean.sum() < len(weights):
             self.latest["clean_weight"] = float(weights[self.history.clean].sum())
@@ -165,5 +169,9 @@ class StopWhenOrphaned(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raises SystemExit once that process is gone."""
         if os.getppid() != self._parent:
             raise SystemExit("train: the dvc process that started this training is gone; stopping (it can be resumed).")

@@ -101,6 +101,14 @@ def accuracy(problem: ImageProblem, variables: Variables, images: Tensor, labels
     return answers(problem, variables, images, labels).accuracy
 
 
+def selection_accuracy(problem: ImageProblem, variables: Variables) -> float | None:
+    """Share of right answers on the server's selection set; None without one."""
+    data = problem.data
+    if not len(data.selection_labels):
+        return None
+    return accuracy(problem, variables, data.selection_images, data.selection_labels)
+
+
 def validation_loss(problem: ImageProblem, variables: Variables) -> float:
     """What bilevel methods minimise, so no measure of quality: the problem's upper loss on all its data, which is the
     cross-entropy on the server's validation set unless the problem says otherwise."""
@@ -146,7 +154,7 @@ def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels
 
 
 def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
-    """Figures of the server's variables after the last round, which lie where the data are."""
+    """Figures of the server's variables, which lie where the data are."""
     data = problem.data
     selected = len(data.selection_labels) > 0
     weights = problem.client_weights(variables)
@@ -181,6 +189,31 @@ def weight_quality(weights: np.ndarray, oracle: np.ndarray, clean: np.ndarray) -
         "max_noise_weight": float(weights[~clean].max(initial=0.0)),
         "weight_error": float(np.abs(weights - oracle).sum()),
     }
+
+
+def weight_interval(weights: np.ndarray, replicates: np.ndarray) -> np.ndarray:
+    """Lower and upper ends of each client's 90 % interval, [2, N]. weights: the run's, [N]; replicates: of R >= 2
+    further runs (`pipeline.training.replicates`), [R, N].
+
+    weight_i +- max( t(R - 1; .95) sd_i , 0.01 / N ), cut to [0, 1], with sd_i over the replicates. It is meant to
+    cover client i's mean weight over redraws of validation set, initial model and minibatches, with the clients'
+    samples and all settings as they are. It does so in 90 % of runs if the weights of run and replicates are
+    independent draws of one normal distribution. Normal they are not near 0 and 1, where the cut helps; and one
+    distribution only as far as resampling k validation samples of a label stands for drawing new ones, which at small k
+    understates their part of the variance, by the factor (k - 1) / k for a mean.
+    """
+    from scipy.special import stdtrit
+
+    count, clients = replicates.shape
+    half = np.maximum(stdtrit(count - 1, 0.95) * replicates.std(axis=0, ddof=1), 0.01 / clients)
+    return np.clip(np.stack([weights - half, weights + half]), 0.0, 1.0)
+
+
+def suspects(weights: np.ndarray, interval: np.ndarray | None) -> list[int]:
+    """Clients below half of an equal share 1/N, by the upper end of their interval where there is one. weights: [N];
+    interval: [2, N]."""
+    upper = weights if interval is None else interval[1]
+    return np.flatnonzero(upper < 0.5 / len(weights)).tolist()
 
 
 def detection(weights: np.ndarray, kinds: Sequence[str], quality: Sequence[float]) -> dict[str, float]:

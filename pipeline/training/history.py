@@ -76,12 +76,15 @@ class History:
         self._weights = []
         return rows
 
-    def export(self, results: Path) -> None:
-        """history.csv and client_weights_history.npz (round, weights) into the results folder."""
+    def export(self, results: Path, replicates: np.ndarray | None = None) -> None:
+        """history.csv and client_weights_history.npz (round, weights, replicates) into the results folder. replicates:
+        the weights of further runs, [R, N]."""
         results.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.csv, results / "history.csv")
         weights = np.fromfile(self.raw, dtype="<f4").reshape(-1, len(self.clean))
-        np.savez_compressed(results / "client_weights_history.npz", round=np.arange(len(weights)), weights=weights)
+        further = np.zeros((0, len(self.clean))) if replicates is None else replicates
+        rounds = np.arange(len(weights))
+        np.savez_compressed(results / "client_weights_history.npz", round=rounds, weights=weights, replicates=further)
 
     def _text(self, value: float | None) -> str:
         if value is None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pipeline.algorithms import Algorithm, Cost, State, Turn
 from pipeline.algorithms.base import advance
 from pipeline.sharing import Share
+from pipeline.training.best import Served
 from pipeline.training.loop import optimizer_of, require_finite, schedule, schedule_of, sizes_of
 from pipeline.training.rows import NotFinite
 
@@ -29,8 +30,11 @@ class FederatedBilevel(pl.LightningModule):
     """State of a run: the server's variables (parameters), the method's memory (buffers), the round and the cost.
 
     turn: the template of every turn; `round` and `inner` are filled in as the run goes on. share: this process among
-    those that simulate the run; a checkpoint holds the rows of all of them, so any number may go on from it.
+    those that simulate the run; a checkpoint holds the rows of all of them, so any number may go on from it. kept: what
+    to save and serve, set when training has ended.
     """
+
+    kept: Served
 
     def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int, share: Share | None = None) -> None:
         super().__init__()
@@ -55,8 +59,8 @@ class FederatedBilevel(pl.LightningModule):
 
     @property
     def served(self) -> dict[str, torch.Tensor]:
-        """What is evaluated and kept after training: the server's variables, and the clients' own lower variables Y [N,
-        d_y] where the method has such. During training all processes ask for it, since each holds rows of Y."""
+        """What is evaluated: the server's variables, and the clients' own lower variables Y [N, d_y] where the method
+        has such. During training all processes ask for it, since each holds rows of Y."""
         state = self.state
         rows = {name: self.share.total(state.memory[name])[0] for name in ("Y",) if name in state.memory}
         return state.variables | rows

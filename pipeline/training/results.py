@@ -1,4 +1,4 @@
-"""The trained server on disk: its variables after the last round."""
+"""The trained server on disk: the variables of the round that is served."""
 
 from __future__ import annotations
 

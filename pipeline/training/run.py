@@ -61,7 +61,13 @@ def run_fingerprint(params: Params, task: Task) -> str:
     problem = problem_in_use(params)
     images = params.data.name != TOY
     train = dataclasses.asdict(params.train)
-    for name in ("checkpoint_every", "devices", "nodes", "strategy"):  # when and where, not what
+    for name in (
+        "checkpoint_every",
+        "devices",
+        "nodes",
+        "strategy",
+        "replicates",
+    ):  # when, where and what after, not what
         del train[name]
     return fingerprint(
         {
@@ -90,7 +96,8 @@ def train(
     progress: bool = True,
     share: Share | None = None,
 ) -> tuple[FederatedBilevel, History]:
-    """Train to the last round, going on from the folder's checkpoint if there is one.
+    """Train to the last round, going on from the folder's checkpoint if there is one; `kept` of the module is then what
+    to save and serve.
 
     Raises NotFinite (a UserError) when the run diverges. A termination signal ends the process with code 143, so that
     nobody takes a half-trained model for a finished one. share: this process among those of the run; only the first
@@ -129,6 +136,7 @@ def train(
         )
         module.to(task.device)  # Lightning leaves it on the CPU, whatever it was trained on
         module.put_together()
+        module.kept = recorder.best.served(module.round, module.served)
     except NotFinite as error:
         if share.rank:
             raise

@@ -2,7 +2,7 @@
 
 | data.name | problem | measured at evaluations |
 |---|---|---|
-| images | by `problem` | validation_loss (the upper loss), test_accuracy, the problem's own measures |
+| images | by `problem` | validation_loss (the upper loss), test_accuracy, selection_accuracy, the problem's own |
 | toy | `Toy` | validation_loss f_0(w), upper_value f_0(w*(x)), stationarity (exact, by Newton's method) |
 """
 
@@ -23,6 +23,7 @@ from pipeline.problems.base import ImageProblem, Problem, Variables
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
+from pipeline.training.best import SELECTION
 from pipeline.training.setup import build_problem, build_toy
 
 Measure = Callable[[Variables], dict[str, float]]
@@ -62,13 +63,16 @@ def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str =
     data = problem.data
 
     def measure(variables: Variables) -> dict[str, float]:
-        return {
+        found = {
             "validation_loss": evaluation.validation_loss(problem, variables),
             "test_accuracy": evaluation.accuracy(problem, variables, data.test_images, data.test_labels),
-        } | problem.measure(variables)
+        }
+        selected = evaluation.selection_accuracy(problem, variables)
+        return found | ({} if selected is None else {SELECTION: selected}) | problem.measure(variables)
 
     digits = 9 if data.dtype == torch.float32 else 17
-    measures = ("validation_loss", "test_accuracy", *problem.measures)
+    selection = (SELECTION,) if len(data.selection_labels) else ()
+    measures = ("validation_loss", "test_accuracy", *selection, *problem.measures)
     return Task(problem, data.kinds, measures, measure, digits, data.device, data_hash, partition_hash)
 
 

@@ -216,6 +216,20 @@ def test_methods_with_local_steps_are_refused_with_the_reason(settings, parts):
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, r"train\.replicates = 1 is not allowed.*0 or at least 2.*Fix"),
+        ({"train.replicates": 2, "problem": "fair", "algorithm": "simfbo"}, r"0 for problem: fair.*Fix"),
+        ({"train.replicates": 2, "data.name": "toy"}, r"0 for problem: toy.*Fix"),
+    ],
+)
+def test_replicates_that_say_nothing_are_refused(settings, said):
+    with pytest.raises(UserError, match=said):
+        check_rules(override(Params(), {"train.replicates": 1} | settings))
+    check_rules(override(Params(), {"train.replicates": 2}))
+
+
 def test_what_goes_together_is_accepted():
     for settings in (
         {"algorithm": "fedavg", "problem": "client_weighting"},

@@ -19,15 +19,16 @@ def test_repro_leaves_every_file_of_the_contract(finished, first_output):
     assert "test accuracy" in first_output
     metrics = finished.json("results/metrics.json")
     expected = {"algorithm": "primal_dual", "problem": "client_weighting", "dataset": "digits", "seed": 0}
-    assert metrics | expected | {"rounds": ROUNDS} == metrics
+    assert metrics | expected | {"rounds": ROUNDS, "served_round": ROUNDS} == metrics
     for name in ("test_accuracy", "selection_accuracy", "clean_weight", "max_noise_weight"):
         assert 0 <= metrics[name] <= 1
     assert 0 <= metrics["weight_error"] <= 2
     assert metrics["test_loss"] > 0
     weights = finished.rows("client_weights.csv")
-    assert list(weights[0]) == ["client", "kind", "labels", "samples", "weight"]
+    assert list(weights[0]) == [*("client", "name", "kind", "labels", "samples", "weight", "weight_low", "weight_high")]
     assert [row["kind"] for row in weights] == ["clean"] * 3 + ["noisy"] * 7
     assert weights[0]["labels"] == "0 1 2 3 4"
+    assert (weights[3]["name"], weights[3]["weight_low"], weights[3]["weight_high"]) == ("client 3", "", "")
     assert sum(float(row["weight"]) for row in weights) == pytest.approx(1, abs=1e-5)
     assert metrics["clean_weight"] == pytest.approx(sum(float(row["weight"]) for row in weights[:3]), abs=1e-6)
     history = finished.rows("history.csv")

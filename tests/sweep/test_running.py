@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -168,3 +169,27 @@ def test_the_summary_and_its_means(here):
     lines = table(runs, here.sweep).splitlines()
     assert lines[0].split()[:3] == ["rounds", "seeds", "diverged"]
     assert f"{(a + b) / 2:.4g} ± {abs(a - b) / 2**0.5:.2g}" in lines[3]
+
+
+@pytest.mark.parametrize("mode", ["always", "never"])
+def test_a_run_that_collapses_keeps_its_best_model_and_says_so(mode, here, monkeypatch, capsys):
+    """Evaluations after rounds 0, 2, 4 and 5 find these selection accuracies; the first of the two runs collapses."""
+    accuracies = iter([[0.1, 0.9, 0.6, 0.5], [0.1, 0.5, 0.6, 0.9]])
+    make = running.image_task
+
+    def image_task(*given):
+        task, left = make(*given), iter(next(accuracies))
+        return replace(task, measure=lambda variables: task.measure(variables) | {"selection_accuracy": next(left)})
+
+    monkeypatch.setattr(running, "image_task", image_task)
+    run_all(runs_of([0, 1], {}), mode, here)
+    for run, served in (("seed=0", 2), ("seed=1", 5)):
+        metrics = json.loads((here.sweep / run / "metrics.json").read_text())
+        history = rows(here.sweep / run / "history.csv")
+        assert metrics["served_round"] == served
+        assert metrics["test_accuracy"] == pytest.approx(float(history[served]["test_accuracy"]))
+        weights = [float(row["weight"]) for row in rows(here.sweep / run / "client_weights.csv")]
+        assert weights == pytest.approx([float(history[served][f"client_weight_{i}"]) for i in range(len(weights))])
+    said = capsys.readouterr().err
+    assert "seed=0 is finished: the model of round 2 is served: selection accuracy 90.0 % there" in said
+    assert "seed=1 is finished\n" in said

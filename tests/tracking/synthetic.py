@@ -86,9 +86,10 @@ class Synthetic:
         final = self.weights()[-1]
         with (results / "client_weights.csv").open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["client", "kind", "labels", "samples", "weight"])
+            writer.writerow(["client", "name", "kind", "labels", "samples", "weight", "weight_low", "weight_high"])
             for i in range(CLIENTS):
-                writer.writerow([i, KINDS[i], " ".join(map(str, LABELS[i])), SAMPLES[i], f"{final[i]:.9g}"])
+                held, weight = " ".join(map(str, LABELS[i])), f"{final[i]:.9g}"
+                writer.writerow([i, f"client {i}", KINDS[i], held, SAMPLES[i], weight, "", ""])
         metrics = {
             "algorithm": "primal_dual", "problem": "client_weighting", "dataset": "digits", "seed": 0,
             "rounds": self.rounds, "test_accuracy": 0.9778, "test_loss": 0.081, "selection_accuracy": 0.96,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from pipeline.text import short_labels
@@ -40,6 +41,14 @@ def test_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     oracle = np.full(clients, 1 / clients)
     check(figures.weights_over_rounds(np.arange(20), weights, kinds, oracle), tmp_path)
     check(figures.final_weights(weights[-1], kinds, [[0, 1]] * clients, oracle), tmp_path)
+    ends = np.stack([weights.min(0), weights.max(0)])
+    figure = figures.final_weights(weights[-1], kinds, [[0, 1]] * clients, oracle, ends)
+    axes = figure.axes[0]
+    bars = next(c for c in axes.containers if isinstance(c, ErrorbarContainer)).lines[2][0].get_segments()
+    order = np.argsort(-weights[-1], kind="stable") if clients > 100 else np.arange(clients)
+    np.testing.assert_allclose([[low[1], high[1]] for low, high in bars], ends.T[order])
+    assert axes.get_ylim()[1] > ends.max()
+    check(figure, tmp_path)
     check(figures.partition_heatmap(np.arange(clients * 100).reshape(clients, 100), kinds), tmp_path)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.errors import UserError
@@ -286,6 +287,18 @@ def test_client_table() -> None:
     assert lines[0].split() == ["client", "kind", "labels", "samples", "weight", "oracle"]
     assert lines[2].split() == ["0", "clean", "0-4", "640", "0.5000", "0.5000"]
     assert len(lines) == 12
+    ends = np.stack([np.clip(np.array(weights) - 0.01, 0, 1), np.array(weights) + 0.01])
+    lines = tables.client_table(KINDS, LABELS, SAMPLES, weights, weights, ends).splitlines()
+    assert lines[0].split() == ["client", "kind", "labels", "samples", "weight", "interval", "oracle"]
+    assert lines[2].split() == ["0", "clean", "0-4", "640", "0.5000", "0.4900", "to", "0.5100", "0.5000"]
     many = tables.client_table(["clean"] * 50, [[0]] * 50, [1] * 50, [0.02] * 50)
     assert "30 more" in many
     assert len(many.splitlines()) == 23
+
+
+def test_the_line_on_suspicious_clients() -> None:
+    line = "suspicious: clients 3, 4, 5 (weight surely below half of an equal share)"
+    assert tables.suspects_line([3, 4, 5], sure=True) == line
+    assert tables.suspects_line([7], sure=False) == "below half of an equal share: client 7"
+    assert tables.suspects_line([], sure=True) == ""
+    assert tables.suspects_line(range(25), sure=False).endswith(", 19 and 5 more")

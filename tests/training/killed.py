@@ -1,4 +1,4 @@
-"""A training in its own process, for a test that kills it. Argument: its folder."""
+"""A training in its own process, for a test that kills it; the model is ruined after round 17. Argument: its folder."""
 
 import sys
 import time
@@ -11,10 +11,12 @@ from pipeline.data.catalog import resolve
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
 from pipeline.params import Federation, Model, Params, Train
+from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
+from tests.training.helpers import Ruin
 
 
 class Tell(pl.Callback):
@@ -36,5 +38,6 @@ params = resolve(
 partition = make_partition(raw.train_labels, "digits", 10, params.partition, params.seed)
 problem = build_problem(params, raw, partition, torch.device("cpu"))
 with ResumeFolder(root, "run") as folder:
-    module, history = train(params, image_task(problem), folder, callbacks=(Tell(),), progress=False)
+    module, history = train(params, image_task(problem), folder, callbacks=(Tell(), Ruin(after=17)), progress=False)
     history.export(root / "results")
+    save_variables(root / "results" / f"model of round {module.kept.round}.pt", module.kept.variables)

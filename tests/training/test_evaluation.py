@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.training.evaluation import detection, rounds_to, weight_quality
+from pipeline.training.evaluation import detection, rounds_to, suspects, weight_interval, weight_quality
 
 
 def test_detection_by_hand():
@@ -35,3 +35,22 @@ def test_rounds_to_a_target_by_hand():
     rows = [{"round": float(t), "test_accuracy": accuracy.get(t)} for t in range(0, 61, 10)]
     assert rounds_to(rows, [0.1, 0.5, 0.55, 0.7, 0.71]) == {0.1: 0, 0.5: 20, 0.55: 40, 0.7: 40, 0.71: None}
     assert rounds_to([], [0.5]) == {0.5: None}
+
+
+def test_the_interval_of_a_weight_by_hand():
+    """Three replicates: t(2; .95) = 2.91999. Of client 0 .4, .5, .6: sd .1; the others' are cut, or as narrow as 1 % of
+    an equal share."""
+    replicates = np.array([[0.4, 0.1, 0.2, 0.25], [0.5, 0.0, 0.2, 0.25], [0.6, 0.05, 0.2, 0.25]])
+    low, high = weight_interval(np.array([0.55, 0.05, 0.25, 0.0]), replicates)
+    assert low == pytest.approx([0.55 - 0.291999, 0.0, 0.2475, 0.0], abs=1e-6)
+    assert high == pytest.approx([0.55 + 0.291999, 0.05 + 2.91999 * 0.05, 0.2525, 0.0025], abs=1e-5)
+    low, high = weight_interval(np.array([0.9]), np.array([[0.9], [0.8]]))  # t(1; .95) = 6.31375, sd .1 / sqrt(2)
+    assert (low[0], high[0]) == (pytest.approx(0.9 - 6.31375 * 0.0707107, abs=1e-5), 1.0)
+
+
+def test_who_is_suspicious():
+    """Half of an equal share of four is .125."""
+    weights = np.array([0.5, 0.375, 0.12, 0.005])
+    assert suspects(weights, None) == [2, 3]
+    assert suspects(weights, np.array([weights - 0.1, weights + 0.01])) == [3]
+    assert suspects(np.full(4, 0.125), None) == []

@@ -24,6 +24,7 @@ from pipeline.oracles import FusedOracle
 from pipeline.params import PrimalDual
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
+from pipeline.training.results import load_variables
 from pipeline.training.resume import MATHEMATICS, ResumeFolder
 from pipeline.training.run import ToDisk, build_module, run_fingerprint, train
 from pipeline.training.setup import build_problem, device_for
@@ -171,7 +172,8 @@ def test_history_holds_every_round(params, digits, partition, tmp_path):
     assert evaluated == [0, 4, 8, 12]
     assert evaluated == [int(row["round"]) for row in rows if row["validation_loss"]]
     header = ["round", "seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps"]
-    header += ["validation_loss", "test_accuracy", *(f"client_weight_{i}" for i in range(10)), "dual_norm"]
+    header += ["validation_loss", "test_accuracy", "selection_accuracy"]
+    header += [*(f"client_weight_{i}" for i in range(10)), "dual_norm"]
     assert list(rows[0]) == header
     weights = np.array([[float(row[f"client_weight_{i}"]) for i in range(10)] for row in rows])
     np.testing.assert_allclose(weights[0], 0.1, rtol=1e-6)
@@ -284,11 +286,12 @@ def test_exact_gradient_is_refused_for_a_network(params, digits, partition):
 
 
 def test_a_killed_process_resumes(tmp_path):
-    """kill -9 in mid-round, then the same command again: the record equals an uninterrupted run's."""
-    script = Path(__file__).with_name("killed.py")
+    """kill -9 in mid-round, then the same command again: the record equals an uninterrupted run's, and so does the
+    model of round 10, the best one, which is served since the run is ruined later."""
+    command, root = [sys.executable, "-m", "tests.training.killed"], Path(__file__).parents[2]
 
     def start(folder):
-        return subprocess.Popen([sys.executable, str(script), str(folder)], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen([*command, str(folder)], cwd=root, stdout=subprocess.PIPE, text=True)
 
     with start(tmp_path / "cut") as cut:
         for line in cut.stdout:
@@ -305,6 +308,9 @@ def test_a_killed_process_resumes(tmp_path):
     a, b = (read_csv(tmp_path / folder / "results" / "history.csv") for folder in ("cut", "whole"))
     assert len(b) == 31
     assert without_seconds(a) == without_seconds(b)
+    ends = [load_variables(tmp_path / folder / "results" / "model of round 10.pt") for folder in ("cut", "whole")]
+    assert set(ends[0]) == {"w", "lambda", "x"}
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
 
 
 def test_a_diverging_run_ends_at_once_with_its_record(params, digits, partition, tmp_path):
@@ -334,6 +340,7 @@ def test_fingerprint_changes_with_everything_the_run_depends_on(params, digits, 
     base = name()
     assert base == name()
     assert base == name(replace(params, train=replace(params.train, checkpoint_every=7)))
+    assert base == name(replace(params, train=replace(params.train, replicates=7)))
     changed = [
         replace(params, seed=1),
         replace(params, model=replace(params.model, name="mlp")),

@@ -1,0 +1,123 @@
+"""How far a run's client weights depend on chance: further runs of the same method on other random draws.
+
+Replicate b = 1, ..., R differs from the run in what it draws, each draw a pure function of (seed, "replicate", b):
+
+| drawn again | how |
+|---|---|
+| initial model, minibatches, active clients | by another seed |
+| the server's validation set | with replacement, within each label: as many samples of every label as before |
+
+The clients and their samples, the selection set and all settings stay. A replicate picks its model as the run does
+(`pipeline.training.best`), and its weights are what is kept of it: no record, no saves, one process. The interval that
+R replicates make of a weight, and what it covers, is `pipeline.training.evaluation.weight_interval`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipeline.algorithms import ALGORITHMS
+from pipeline.data.catalog import resolve
+from pipeline.params import Params
+from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.general_weighting import GeneralImageWeighting
+from pipeline.seeds import key, numpy_generator
+from pipeline.sharing import Share
+from pipeline.training.best import Best
+from pipeline.training.evaluation import selection_accuracy
+from pipeline.training.loop import Loop
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.rows import NotFinite, evaluates
+from pipeline.training.run import build_turn
+
+Weighting = ClientWeighting | GeneralImageWeighting
+
+
+def replicate_weights(
+    params: Params, problem: Weighting, folder: ResumeFolder, beat: Callable[[], None] = lambda: None
+) -> np.ndarray:
+    """The client weights of `train.replicates` further runs, [R, N]; those that the folder holds already are not run
+    again. beat: called after every round.
+
+    Raises NotFinite (a UserError) when a replicate diverges; the run itself can then still be resumed.
+    """
+    params, count = resolve(params), params.train.replicates
+    found = np.zeros((count, problem.clients))
+    for b in range(1, count + 1):
+        note = folder.note(f"replicate-{b}.npy")
+        stored = _stored(note, problem.clients)
+        if stored is None:
+            try:
+                stored = replicate(params, problem, b, beat)
+            except NotFinite as error:
+                raise NotFinite(
+                    f"replicate {b} of {count}: {error} Or set train.replicates: 0, which keeps the finished run."
+                ) from None
+            _store(note, stored)
+            print(f"train: replicate {b} of {count} is done", file=sys.stderr)
+        found[b - 1] = stored
+    return found
+
+
+def replicate(params: Params, problem: Weighting, b: int, beat: Callable[[], None] = lambda: None) -> np.ndarray:
+    """The client weights of the b-th further run, [N]. params: resolved."""
+    problem = with_validation(problem, resampled(problem.data.validation_labels.cpu().numpy(), params.seed, b))
+    params = replace(params, seed=key(params.seed, "replicate", b))
+    loop = Loop(ALGORITHMS[params.algorithm], build_turn(params, problem, Share()), params.train.rounds)
+    best = Best()
+    for t in range(loop.rounds + 1):
+        if t:
+            loop.step()
+            beat()
+        if evaluates(loop, params.train.eval_every):
+            best.see(t, selection_accuracy(problem, loop.state.variables), loop.state.variables)
+    weights = problem.client_weights(best.served(loop.round, loop.state.variables).variables)
+    assert weights is not None
+    return weights.double().cpu().numpy()
+
+
+def resampled(labels: np.ndarray, seed: int, b: int) -> np.ndarray:
+    """Positions of the b-th resampled validation set, [V]: where a label stood stands a sample of that label, drawn
+    with replacement from all of them. labels: of the validation set, [V]."""
+    generator, positions = numpy_generator(seed, "replicate", b), np.zeros(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        held = np.flatnonzero(labels == label)
+        positions[held] = generator.choice(held, len(held))
+    return positions
+
+
+def with_validation(problem: Weighting, positions: np.ndarray) -> Weighting:
+    """The same problem whose server holds those of its validation samples, [V] positions."""
+    if isinstance(problem, GeneralImageWeighting):
+        inner = with_validation(problem.problem, positions)
+        assert isinstance(inner, ClientWeighting)
+        return replace(problem, problem=inner)
+    data = problem.data
+    X, y = data.validation_batch(torch.as_tensor(positions, device=data.device))
+    return replace(problem, data=replace(data, validation_images=X, validation_labels=y))
+
+
+def _store(path: Path, weights: np.ndarray) -> None:
+    """Whole or not at all."""
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        np.save(file, weights)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _stored(path: Path, clients: int) -> np.ndarray | None:
+    """What `_store` wrote; None if there is nothing, or something damaged."""
+    try:
+        weights = np.load(path)
+    except (OSError, ValueError, EOFError):
+        return None
+    return weights if isinstance(weights, np.ndarray) and weights.shape == (clients,) else None
