@@ -146,7 +146,7 @@ def test_the_command_prints_every_change(project, monkeypatch, capsys):
     command(monkeypatch, "toy")
     assert capsys.readouterr().out.splitlines() == [
         "data.name: digits -> toy",
-        "algorithms.primal_dual.eta_w: 0.1 -> 0.03",
+        "algorithms.primal_dual.eta_w: 0.2 -> 0.03",
         "algorithms.primal_dual.gamma: 4.0 -> 2.0",
     ]
     command(monkeypatch, "toy")
