@@ -298,7 +298,7 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
             return super().stream(rename.get(purpose, purpose))
 
     turn = Same(**{f.name: getattr(one.turn, f.name) for f in dataclasses.fields(one.turn)})
-    assert set(state.memory) == ({"spread", "known"} if weight_step == "scaled" else set())
+    assert set(state.memory) == ({"spread", "known", "pull"} if weight_step == "scaled" else set())
     memory = {name: value.clone() for name, value in state.memory.items()}
     found = ALGORITHMS["fedavg"].step(state, turn)
     expected = ALGORITHMS["primal_dual"].step(

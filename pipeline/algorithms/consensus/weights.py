@@ -154,7 +154,7 @@ def step(state: State, turn: LocalTurn, active: Tensor, trained: Trained) -> tup
     directions = {
         "w": eta_w * r,
         "lambda": g_lambda,
-        "x": steps.weight_direction(state.memory, g_x, turn.everybody),
+        "x": steps.weight_direction(turn, state.memory, g_x, turn.everybody),
     }
     n, d = len(active), problem.dimension
     return directions, Cost(0, floats_up=d * n + n, floats_down=d * n, hvps=n)
