@@ -260,19 +260,25 @@ def test_fixed_weights_as_references(double, digits, partition, tmp_path, mode):
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_one_local_step_is_the_lead_method(double, digits, partition, participation):
+@pytest.mark.parametrize(("dual", "weight_step"), [("residual", "scaled"), ("residual", "plain"), ("printed", "plain")])
+def test_one_local_step_is_the_lead_method(double, digits, partition, participation, dual, weight_step):
     """K = 1, no decay, no clipping: the direction of w is that of primal_dual times eta_w, with Gamma = eta / eta_w and
-    the same active clients; so are those of lambda and x."""
+    the same active clients; so are those of lambda and x. The model's curvature limit is too far to matter."""
     eta, eta_w = 0.2, 0.05
     base = override(double, {"federation.batch_size": 4})
     once = weighted(base, "fedavg", eta=eta, local_steps=1, weight_decay=0.0, clip_norm=0.0)
-    once = override(once, {"algorithms.fedavg.weights.eta_w": eta_w})
+    own = {"eta_w": eta_w, "dual": dual, "weight_step": weight_step, "dual_damping": 0.02, "eta_lambda": 0.5}
+    once = override(once, {f"algorithms.fedavg.weights.{name}": value for name, value in own.items()})
     base, once = (override(p, {"federation.participation": participation}) for p in (base, once))
     lead = override(
         base,
         {
             "algorithms.primal_dual.gamma": eta / eta_w,
-            "algorithms.primal_dual.dual_damping": once.algorithms.fedavg.weights.dual_damping,
+            "algorithms.primal_dual.dual": dual,
+            "algorithms.primal_dual.weight_step": weight_step,
+            "algorithms.primal_dual.dual_damping": 0.02,
+            "algorithms.primal_dual.eta_lambda": 0.5,
+            "algorithms.primal_dual.curvature_limit": 1e9,
             "algorithms.primal_dual.clip_norm": 0.0,
             **{f"algorithms.primal_dual.{name}": value for name, value in PRINTED.items() if name != "dual_damping"},
             "algorithms.primal_dual.estimator": "normalised",
@@ -294,10 +300,12 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
             return super().stream(rename.get(purpose, purpose))
 
     turn = Same(**{f.name: getattr(one.turn, f.name) for f in dataclasses.fields(one.turn)})
+    assert set(state.memory) == ({"spread", "known", "pull"} if weight_step == "scaled" else set())
+    memory = {name: value.clone() for name, value in state.memory.items()}
     found = ALGORITHMS["fedavg"].step(state, turn)
     expected = ALGORITHMS["primal_dual"].step(
-        dataclasses.replace(state, memory={"hypergradient": torch.zeros(10, dtype=torch.float64)}),
-        replace(other.turn, round=1, inner=1),
+        dataclasses.replace(state, memory=memory | {"hypergradient": torch.zeros(10, dtype=torch.float64)}),
+        replace(other.turn, round=1, inner=1, step_sizes={"w": eta_w, "lambda": 0.5}),
     )
     for name, scale in (("w", eta_w), ("lambda", 1.0), ("x", 1.0)):
         torch.testing.assert_close(found.directions[name], scale * expected.directions[name], rtol=1e-9, atol=1e-11)

@@ -37,7 +37,7 @@ def init(turn: WeightingTurn) -> State:
     memory = estimators.remembered(turn, w)
     if memory:
         memory["losses"] = w.new_zeros(turn.problem.clients)
-    return State({"w": w, "x": x}, steps.remembered(turn, memory, w))
+    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory, x))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

@@ -34,7 +34,7 @@ from pipeline.params import FedNest
 def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N."""
     w, x = lower.start(turn)
-    return State({"w": w, "x": x}, steps.remembered(turn, estimators.remembered(turn, w), w))
+    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, estimators.remembered(turn, w), x))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

@@ -119,7 +119,7 @@ def init(turn: WeightingTurn) -> State:
     if estimators.in_force(turn, w, vectors=2) == "memory":
         memory["G"] = w.new_zeros(problem.clients, problem.dimension)
         memory["H"] = torch.zeros_like(memory["G"])
-    return State({"w": w, "lambda": lam, "x": x}, steps.remembered(turn, memory, w))
+    return State({"w": w, "lambda": lam, "x": x}, steps.remembered(turn.hyper.weight_step, memory, x))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -162,7 +162,9 @@ def step(state: State, turn: WeightingTurn) -> Step:
     r = s * (g_0 + sum_h)
     g_w = projections.clip(r + hyper.gamma * sum_g, hyper.clip_norm)
     if hyper.dual == "residual":
-        g_lambda = steps.dual_direction(turn, lam, s * sum_h, r + s * hyper.gamma * hyper.dual_damping * lam)
+        g_lambda = r + s * hyper.gamma * hyper.dual_damping * lam
+        if hyper.curvature_limit:
+            g_lambda = steps.dual_direction(lam, s * sum_h, g_lambda, turn.step_sizes["lambda"])
     else:
         g_lambda = s * hyper.dual_damping * lam - sum_g
     directions = {"w": steps.within_curvature(turn, w, g_w, hyper.gamma), "lambda": g_lambda}

@@ -55,7 +55,7 @@ def init(turn: WeightingTurn) -> State:
     rows = {"trajectory": turn.hyper.inner_steps} if turn.hyper.mode == "reverse" else {"Z": turn.problem.clients}
     memory = {name: w.new_zeros(count, turn.problem.dimension) for name, count in rows.items()}
     memory["shortening"] = w.new_ones(turn.hyper.inner_steps)
-    return State({"w": w, "x": x}, steps.remembered(turn, memory | estimators.remembered(turn, w), w))
+    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory | estimators.remembered(turn, w), x))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

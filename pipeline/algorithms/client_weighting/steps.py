@@ -1,6 +1,7 @@
 """Steps that need no tuning: of the weights in units of their signal, of model and dual within the curvature.
 
-Shared by the methods of this family (`algorithms.<name>.weight_step`, `algorithms.<name>.curvature_limit`).
+Shared by the methods of this family (`algorithms.<name>.weight_step`, `algorithms.<name>.curvature_limit`); the steps
+of weights and dual also by the methods with local steps (`pipeline.algorithms.consensus.weights`).
 
 | symbol | here | shape |
 |---|---|---|
@@ -63,6 +64,7 @@ import torch
 from torch import Tensor
 
 from pipeline import projections
+from pipeline.algorithms.base import Turn
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 
 Memory = dict[str, Tensor]
@@ -76,16 +78,16 @@ ROUNDING = 100.0
 """Deviations of at most so many units in the last place of the largest g_x are rounding errors and count as 0."""
 
 
-def remembered(turn: WeightingTurn, memory: Memory, like: Tensor) -> Memory:
+def remembered(weight_step: str, memory: Memory, x: Tensor) -> Memory:
     """A method's initial memory with what the scaled step of the weights needs. memory: the rest of it; where it holds
-    the clients' last answers, a client is unknown until it has given one. like: whose dtype and device."""
-    if turn.hyper.weight_step != "scaled":
+    the clients' last answers, a client is unknown until it has given one. x: the initial weights, [N]."""
+    if weight_step != "scaled":
         return memory
-    known = like.new_full((turn.problem.clients,), 0.0 if "G" in memory else 1.0)
-    return memory | {"spread": like.new_zeros(()), "known": known, "pull": torch.zeros_like(known)}
+    known = torch.full_like(x, 0.0 if "G" in memory else 1.0)
+    return memory | {"spread": x.new_zeros(()), "known": known, "pull": torch.zeros_like(known)}
 
 
-def weight_direction(turn: WeightingTurn, memory: Memory, g_x: Tensor, active: Tensor) -> Tensor:
+def weight_direction(turn: Turn, memory: Memory, g_x: Tensor, active: Tensor) -> Tensor:
     """The direction of x, [N]: g_x itself, or its deviations in units of their spread. active: who answered, [n]."""
     if "spread" not in memory:
         return g_x
@@ -135,15 +137,14 @@ def shortening(turn: WeightingTurn, w: Tensor, direction: Tensor, factor: float 
     return _at_most(turn.hyper.curvature_limit * direction.dot(direction), step)
 
 
-def dual_direction(turn: WeightingTurn, lam: Tensor, sum_h: Tensor, residual: Tensor) -> Tensor:
-    """The dual's direction: its residual on a positive curvature, shortened likewise. sum_h: H lambda."""
-    if not turn.hyper.curvature_limit:
-        return residual
+def dual_direction(lam: Tensor, sum_h: Tensor, residual: Tensor, eta_lambda: float) -> Tensor:
+    """The dual's direction: its residual on a positive curvature, shortened likewise. sum_h: H lambda. eta_lambda: the
+    step size in force."""
     length, product = torch.linalg.vector_norm(lam), torch.linalg.vector_norm(sum_h)
     along = lam.dot(sum_h)  # times length^2 the Rayleigh quotient
     lift = torch.where(along < 0, length * product - along, torch.zeros_like(along))
     direction = residual + lift / length.square().clamp_min(torch.finfo(lam.dtype).tiny) * lam
-    return direction * _at_most(DUAL_LIMIT * length, turn.step_sizes["lambda"] * product)
+    return direction * _at_most(DUAL_LIMIT * length, eta_lambda * product)
 
 
 def _at_most(allowed: Tensor, step: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def init(turn: WeightingTurn) -> State:
     w, x = lower.start(turn)
     memory = {"momentum_w": w.new_zeros(w.shape), "momentum_x": x.new_zeros(x.shape)}
     memory |= {"previous_w": w.clone(), "previous_x": x.clone()}
-    return State({"w": w, "x": x}, steps.remembered(turn, memory | estimators.remembered(turn, w), w))
+    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory | estimators.remembered(turn, w), x))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

@@ -24,10 +24,10 @@ from pipeline.algorithms.consensus.turn import LocalTurn
 def start(turn: LocalTurn) -> State:
     """theta = the model's initialisation; with weights also x, and lambda = 0 if they are learned."""
     w = turn.problem.initial(turn.seed)
-    variables = {"w": w}
-    if turn.weighting:
-        variables |= weights.start(turn, w)
-    return State(variables, {})
+    if not turn.weighting:
+        return State({"w": w}, {})
+    variables = weights.start(turn, w)
+    return State({"w": w} | variables, weights.memory(turn, variables["x"]))
 
 
 def shares(state: State, turn: LocalTurn) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from pipeline.params.methods.client_weighting import ETA_X
 from pipeline.params.spec import Auto, PositiveInt, Section, param, section
 
 
@@ -58,13 +59,30 @@ class LearnedWeights(Section):
         "learned = by the primal-dual rule from the server's validation set; plain = fixed, as federation.aggregation"
         " says; oracle = fixed, of somebody who knows which clients are clean",
     )
+    dual: Literal["residual", "printed"] = param(
+        "residual",
+        "residual = the dual steps along its own residual grad f_0 + H lambda; printed = along the weighted"
+        " pseudo-gradient: the same stationary points, but it carries the path of training and ranks clients backward"
+        " at first",
+    )
+    weight_step: Literal["scaled", "plain"] = param(
+        "scaled",
+        "step of the learned weights: scaled = eta_x is in units of a fair share 1/N and of the hypergradient's own"
+        " spread, so it fits any data; plain = eta_x times the hypergradient",
+    )
     eta_w: float = param(
         0.1, "step size of what the validation set and the dual add to the model", gt=0, symbol="eta_w"
     )
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
-    eta_x: float = param(0.02, "step size of the client weights", gt=0, symbol="eta_x")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
     dual_radius: float = param(5.0, "the dual is kept in this ball", gt=0, symbol="D_lambda")
-    dual_damping: float = param(0.02, "the dual forgets at the rate eta_lambda times this", ge=0, symbol="rho")
+    dual_damping: float = param(
+        0.0,
+        "adds eta_g eta K / eta_w times this to every curvature of the dual's system, which bounds it where the loss is"
+        " flat; under `dual: printed` it forgets at the rate eta_lambda times this",
+        ge=0,
+        symbol="rho",
+    )
     active_weight_floor: float = param(
         0.3,
         "under partial participation the sum of active clients' learned weights is never taken below this, or n/N if"
