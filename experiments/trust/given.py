@@ -143,7 +143,7 @@ def _made(
     seed: int,
     **options: Any,
 ) -> Federation:
-    """place: tells the federations of a seed apart. options: of `deal`."""
+    """place: distinguishes the federations of a seed. options: of `deal`."""
     X, y = source(seed)
     rng = np.random.default_rng(100 * seed + place)
     dealt, server, (T, t) = deal(X, y, clients, bad, rng, validation, test, **options)

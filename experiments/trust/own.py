@@ -88,7 +88,7 @@ def moons(seed: int) -> Samples:
 
 @cache
 def quantiles(seed: int) -> Samples:
-    """Shells around the origin, three classes: no linear model tells them apart."""
+    """Shells around the origin, three classes: no linear model separates them."""
     from sklearn.datasets import make_gaussian_quantiles
 
     return make_gaussian_quantiles(n_samples=3000, n_features=4, n_classes=3, random_state=50 + seed)

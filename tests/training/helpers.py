@@ -5,7 +5,7 @@ import torch
 
 
 class Ruin(pl.Callback):
-    """After so many rounds the linear model answers the last class, whatever the image, in every round to come."""
+    """After that many rounds the linear model answers the last class, whatever the image, in every round to come."""
 
     def __init__(self, after: int) -> None:
         self.after = after

@@ -75,7 +75,7 @@ SHORTEST = 100
 SETTLED = 0.2
 """The most weight that may still move."""
 ROUNDING = 100.0
-"""Deviations of at most so many units in the last place of the largest g_x are rounding errors and count as 0."""
+"""Deviations of at most this many units in the last place of the largest g_x are rounding errors and count as 0."""
 
 
 def remembered(weight_step: str, memory: Memory, x: Tensor) -> Memory:
