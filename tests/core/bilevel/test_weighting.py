@@ -25,7 +25,9 @@ def test_fednest_with_one_local_step_is_the_form_made_for_client_weighting(toy, 
     sum_i x_i Hess f_i; h_i = -N e_i v^T grad f_i(w) averages to - v^T grad f_i. No difference is left, not even of
     first order: with one step neither correction does anything, and the server projects in both."""
     general = FedNestGeneral(eta_x=0.1, eta_y=0.3, eta_h=0.4, local_steps=1, lower_rounds=K, series_terms=Q + 1)
-    special = FedNest(eta_x=0.1, eta_w=0.3, eta_h=0.4, inner_steps=K, series_products=Q, estimator="paper")
+    special = FedNest(
+        **helpers.PLAIN, eta_x=0.1, eta_w=0.3, eta_h=0.4, inner_steps=K, series_products=Q, estimator="paper"
+    )
     a = run("fednest_general", make_turn(general, GeneralWeighting(toy)), 6)
     turn = WeightingTurn(FusedOracle(toy), special, Federation("bernoulli", 1.0, batch_size=1), 0)
     b = helpers.run("fednest", turn, 6)
