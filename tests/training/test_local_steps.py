@@ -23,7 +23,6 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.training.run import build_module
 from pipeline.training.setup import build_problem
-from tests.core.helpers import PRINTED
 from tests.training.test_training import check_resume, fit
 
 FAMILY = [name for name, algorithm in ALGORITHMS.items() if algorithm.turn is LocalTurn]
@@ -280,7 +279,6 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
             "algorithms.primal_dual.eta_lambda": 0.5,
             "algorithms.primal_dual.curvature_limit": 1e9,
             "algorithms.primal_dual.clip_norm": 0.0,
-            **{f"algorithms.primal_dual.{name}": value for name, value in PRINTED.items() if name != "dual_damping"},
             "algorithms.primal_dual.estimator": "normalised",
             "algorithms.primal_dual.hypergradient_batch": "product",
         },

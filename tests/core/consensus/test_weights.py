@@ -179,14 +179,14 @@ def test_the_references_have_fixed_weights(problem):
 @pytest.mark.parametrize("dual", ["residual", "printed"])
 @pytest.mark.parametrize("active", [[0, 2, 3], [1]])
 def test_one_round_term_by_term(problem, active, dual, weight_step):
-    """Round 2 of four local steps, clients absent, damping, a decayed rate and a server's step of 1/2: the three
+    """Round 4 of four local steps, clients absent, damping, a decayed rate and a server's step of 1/2: the three
     directions and the cost as the module's docstring has them. x_2 alone is below 1/4, what equal weights would hold:
-    the clients' part of the step is 0.05 / 0.25 of a whole one. Earlier rounds' deviations have left a spread of 0.7.
+    the clients' part of the step is 0.05 / 0.25 of a whole one. Earlier rounds have left a spread of 0.7; half stays.
     Gamma = 0.5 * 0.1 * 4 / 0.2 = 1; at eta_lambda = 0.01 the dual's step needs no shortening."""
     rates = {"eta_w": 0.2, "eta_lambda": 0.01, "eta_x": 0.1}
     learned = LearnedWeights("learned", dual, weight_step, **rates, dual_damping=0.4, active_weight_floor=0.3)
-    hyper = options("fedavg", eta=0.2, eta_decay=0.5, local_steps=4, eta_g=0.5, weights=learned)
-    turn = dataclasses.replace(turn_for(problem, hyper, lambda t: active, ByHand), round=2)
+    hyper = options("fedavg", eta=0.8, eta_decay=0.5, local_steps=4, eta_g=0.5, weights=learned)
+    turn = dataclasses.replace(turn_for(problem, hyper, lambda t: active, ByHand), round=4)
     state = ALGORITHMS["fedavg"].init(turn)
     w, lam = torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.3, -0.2]], dtype=torch.float64)
     x = torch.tensor([0.35, 0.05, 0.2, 0.4], dtype=torch.float64)
@@ -207,8 +207,8 @@ def test_one_round_term_by_term(problem, active, dual, weight_step):
     close(0.5 * step.directions["w"], 0.5 * c @ (w - models) + 0.2 * own)  # eta_g is the clients' part alone
     close(step.directions["lambda"], 0.4 * lam + own if dual == "residual" else 0.4 * lam - c @ G)
     deviation = inner - inner.sum() / 4
-    spread = 0.7 + deviation @ deviation / 4
-    close(step.directions["x"], deviation / (4 * spread.sqrt()) if weight_step == "scaled" else inner)
+    spread = 0.35 + 0.5 * deviation @ deviation / 4
+    close(step.directions["x"], deviation / (4 * (4 * spread).sqrt()) if weight_step == "scaled" else inner)
     if weight_step == "scaled":
         close(state.memory["spread"], spread)
     n, d = len(active), 3
