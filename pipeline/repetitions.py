@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from pipeline.algorithms import Algorithm, Cost, State
+from pipeline.algorithms.client_weighting import steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.errors import UserError, not_allowed
 from pipeline.oracles.functional import FunctionalOracle
@@ -92,6 +93,7 @@ class Repetitions:
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))
         self.done, self.factor, self.cost = 0, 1.0, Cost()
         self.broken: dict[int, tuple[int, str]] = {}
+        self.measured: list[dict[str, float]] = [{} for _ in turns]
         self._tensors, self._rebuild = together([turn.problem for turn in turns])
         like = next(iter(self.state.variables.values()))
         self._slots = torch.arange(len(turns), device=like.device)
@@ -109,6 +111,11 @@ class Repetitions:
             directions = self._step(k, factor)
             for name, direction in directions.items():
                 self.state.variables[name] = self._moved(name, direction, factor)
+        for run, turn in enumerate(self.turns):
+            memory = {name: value[run] for name, value in self.state.memory.items()}
+            report = steps.settling(dataclasses.replace(turn, round=self.done), memory)
+            if report:
+                self.measured[run] = {name: float(value) for name, value in report(self.variables(run)).items()}
 
     def _moved(self, name: str, direction: Tensor, factor: float) -> Tensor:
         """The variable after its step and projection, [R, ...]."""
@@ -182,7 +189,10 @@ class Member:
     runs: Repetitions
     run: int
     rounds: int
-    measured: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> dict[str, float]:
+        return self.runs.measured[self.run]
 
     @property
     def algorithm(self) -> Algorithm[Any]:
