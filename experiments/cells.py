@@ -101,8 +101,10 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
             del method["clip_norm"]
     if params.algorithm == "primal_dual" and "constant" in (method["schedule"], method["gamma_schedule"]):
         del method["gamma_schedule"]
-    if "weights" in method and not method["weights"]["server_steps"]:
-        del method["weights"]["server_steps"]
+    if "weights" in method:
+        weights = method["weights"] = former.left_out(method["weights"])
+        if not weights["server_steps"]:
+            del weights["server_steps"]
     return plain
 
 

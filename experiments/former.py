@@ -29,10 +29,15 @@ STEPS: dict[str, dict[str, Any]] = {
     "exact_gradient": {"eta_x": 0.01},
 }
 
+LEARNED: dict[str, Any] = {"dual": "printed", "weight_step": "plain", "eta_x": 0.02, "dual_damping": 0.02}
+"""Of the section `weights` of methods with local steps."""
+
 SETTINGS: dict[str, Any] = {
     f"algorithms.{method}.{name}": value
     for method in FAMILIES["weighting"]
     for name, value in (ADDED | STEPS.get(method, {})).items()
+} | {
+    f"algorithms.{method}.weights.{name}": value for method in FAMILIES["averaging"] for name, value in LEARNED.items()
 }
 """All of them, dotted."""
 
@@ -47,6 +52,6 @@ def parameters(settings: dict[str, Any]) -> Params:
 
 
 def left_out(method: dict[str, Any]) -> dict[str, Any]:
-    """A weighting method's options without those that older cells do not know, where they are as without them."""
+    """The options of a weighting method, or of a section `weights`, without those that older cells do not know, where they are as without them."""
     unknown = ADDED | {"dual": "printed"}
     return {name: value for name, value in method.items() if name not in unknown or value != unknown[name]}
