@@ -52,6 +52,7 @@ def parameters(settings: dict[str, Any]) -> Params:
 
 
 def left_out(method: dict[str, Any]) -> dict[str, Any]:
-    """The options of a weighting method, or of a section `weights`, without those that older cells do not know, where they are as without them."""
+    """The options of a weighting method, or of a section `weights`, without those that older cells do not know, where
+    they are as without them."""
     unknown = ADDED | {"dual": "printed"}
     return {name: value for name, value in method.items() if name not in unknown or value != unknown[name]}
