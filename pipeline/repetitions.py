@@ -93,7 +93,6 @@ class Repetitions:
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))
         self.done, self.factor, self.cost = 0, 1.0, Cost()
         self.broken: dict[int, tuple[int, str]] = {}
-        self.measured: list[dict[str, float]] = [{} for _ in turns]
         self._tensors, self._rebuild = together([turn.problem for turn in turns])
         like = next(iter(self.state.variables.values()))
         self._slots = torch.arange(len(turns), device=like.device)
@@ -103,6 +102,15 @@ class Repetitions:
         """One run's server variables."""
         return {name: value[run] for name, value in self.state.variables.items()}
 
+    def measured(self, run: int) -> dict[str, float]:
+        """What one run's method measures of itself (`Algorithm.measures`); empty before the first round and for a
+        broken run."""
+        if not self.done or run in self.broken:
+            return {}
+        memory = {name: value[run] for name, value in self.state.memory.items()}
+        report = steps.settling(dataclasses.replace(self.turns[run], round=self.done), memory)
+        return {name: float(value) for name, value in report(self.variables(run)).items()} if report else {}
+
     def round(self, factor: float = 1.0) -> None:
         """The next outer iteration of all runs. factor: of the step sizes (a schedule)."""
         self.done, self.factor = self.done + 1, factor
@@ -111,11 +119,6 @@ class Repetitions:
             directions = self._step(k, factor)
             for name, direction in directions.items():
                 self.state.variables[name] = self._moved(name, direction, factor)
-        for run, turn in enumerate(self.turns):
-            memory = {name: value[run] for name, value in self.state.memory.items()}
-            report = steps.settling(dataclasses.replace(turn, round=self.done), memory)
-            if report:
-                self.measured[run] = {name: float(value) for name, value in report(self.variables(run)).items()}
 
     def _moved(self, name: str, direction: Tensor, factor: float) -> Tensor:
         """The variable after its step and projection, [R, ...]."""
@@ -192,7 +195,7 @@ class Member:
 
     @property
     def measured(self) -> dict[str, float]:
-        return self.runs.measured[self.run]
+        return self.runs.measured(self.run)
 
     @property
     def algorithm(self) -> Algorithm[Any]:
