@@ -9,7 +9,7 @@ from torch import nn
 from pipeline.algorithms import ALGORITHMS
 from pipeline.models import FlatModel
 from pipeline.oracles import FusedOracle, LoopOracle
-from pipeline.oracles.weighting import client_by_client
+from pipeline.oracles.weighting import client_by_client, forward_over_reverse, twice_backward
 from pipeline.params import PrimalDual
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.toy import Toy
@@ -61,11 +61,19 @@ def test_a_batched_pass_answers_as_clients_do_one_by_one(setting):
     toy, w, lam, _, clients, _ = setting
     noisy, one = replace(toy, noise=0.5), torch.ones(1, dtype=torch.float64)
     oracle, batch = FusedOracle(noisy), noisy.draw(7, clients, 1)
-    G, H = client_by_client(lambda part: oracle.gradient_and_product(w, lam, part, one)[:2], batch)
+    G, H = client_by_client(lambda part: forward_over_reverse(noisy, w, lam, part, one)[:2], batch)
     rows, products = oracle.gradients_and_products(w, lam, batch)
     torch.testing.assert_close(client_by_client(lambda part: oracle._alone(w, part), batch), rows)
     torch.testing.assert_close(G, rows)
     torch.testing.assert_close(H, products)
+
+
+def test_two_backward_passes_are_forward_over_reverse(setting):
+    toy, w, lam, c, clients, _ = setting
+    arguments = (toy, w, lam, toy.draw(7, clients, 1), c)
+    for one, other in zip(twice_backward(*arguments), forward_over_reverse(*arguments), strict=True):
+        torch.testing.assert_close(one, other)
+        assert not one.requires_grad
 
 
 def normalising():
