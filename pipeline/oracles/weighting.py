@@ -207,8 +207,16 @@ class FusedOracle:
             return _gradient(self.problem.validation_loss(w, batch), w)
 
     def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        if not (self._one_by_one or w.is_cuda):
+            return self._validation_product_twice(w, v, batch)
         with torch.enable_grad():
             return validation_product(self.problem, w.detach(), v, batch)
+
+    def _validation_product_twice(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        """By two backward passes."""
+        w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            return _gradient(_gradient(self.problem.validation_loss(w, batch), w, create_graph=True) @ v, w)
 
     @property
     def _one_by_one(self) -> bool:
@@ -251,9 +259,7 @@ class LoopOracle(FusedOracle):
             return torch.stack([self._loss(w, batch, i) for i in range(self._count(batch))])
 
     def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
-        w = w.detach().requires_grad_()
-        with torch.enable_grad():
-            return _gradient(_gradient(self.problem.validation_loss(w, batch), w, create_graph=True) @ v, w)
+        return self._validation_product_twice(w, v, batch)
 
     def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         w = w.detach().requires_grad_()
