@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from experiments.trust.picture import common, draw
+from experiments.trust.picture import common, draw, draw_validation
 from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
 from experiments.trust.results import Row, read
 from experiments.trust.running import METHODS
+from experiments.trust.validation import BASES, SETTINGS, setting
 from pipeline.tracking.figures import save
 
 BY_WRONG = (400, 1.0)
@@ -30,7 +32,8 @@ a search of step sizes sees.
 - **> 1 below**: share of the runs that end more than a point below equal weights.
 - **AUC**: the chance that a clean client holds more weight than a bad one, ties half; **< .9**: share of the runs where
   it is less. **bad weight**: what bad clients hold together. Over federations with bad clients.
-- **drop**: points between the best evaluation of a run and its last.
+- **drop**: points between the best evaluation of a run and the model it serves: the last, unless its accuracy on the
+  selection set had fallen by more than 2 points.
 - **ms a round**: median, evaluations aside, with other runs on the same machine. A round is what the method calls one:
   the averaging methods, FedNest's relatives and FedBiO take five local steps in each, the others one step.
 - A run that diverged counts as accuracy 0 with equal weights."""
@@ -39,14 +42,18 @@ a search of step sizes sees.
 def write_page(cells: Sequence[Cell], results: Path, out: Path) -> Path:
     """page.md and page.png, from the rows of these cells."""
     held = read(results)
-    rows = compared([held[cell.key] for cell in cells if cell.key in held])
-    text = ["# Federations that no default was tuned for", ABOUT, provenance(cells, rows)]
+    every = compared([held[cell.key] for cell in cells if cell.key in held])
+    rows = [row for row in every if not setting(row["federation"])[1]]
+    text = ["# Federations that no default was tuned for", ABOUT, provenance(cells, every)]
     if rows:
         save(draw(rows), out / "page.png")
         text.append("![Test accuracy of every method against equal weights, federation by federation](page.png)")
         for where in settings(rows):
             text += [f"## {where[0]} rounds, {_who(where[1])}", *tables(_at(rows, where))]
-        text += [*by_wrong(rows), f"## Where {LEAD} falls short", shortcomings(rows)]
+        text += by_wrong(rows)
+        if len(every) > len(rows):
+            text += about_validation(every, out)
+        text += [f"## Where {LEAD} falls short", shortcomings(rows)]
     path = out / "page.md"
     path.write_text("\n\n".join(text) + "\n")
     return path
@@ -141,6 +148,37 @@ def by_wrong(rows: Sequence[Row]) -> list[str]:
         names = ", ".join(dict.fromkeys(row["federation"] for row in own))
         text += [f"**{wrong[0].upper()}{wrong[1:]}** ({names})", markdown(own, columns)]
     return text
+
+
+def about_validation(rows: Sequence[Row], out: Path) -> list[str]:
+    """The picture, and a line per size of the validation set. rows: with the federations of `validation.VALIDATION`."""
+    places = {(setting(row["federation"])[0], *_where(row)[1:]) for row in rows if setting(row["federation"])[1]}
+    own = [row for row in rows if (setting(row["federation"])[0], *_where(row)[1:]) in places]
+    save(draw_validation(own), out / "validation.png")
+    (rounds, participation), *_ = settings(own)
+    columns: Columns = {
+        "runs": lambda some: str(len(some)),
+        "accuracy %": _accuracy,
+        "against average": lambda some: _mean(_all(some, "against_average"), "{:+.1f}"),
+        "worst": lambda some: _worst(_all(some, "against_average")),
+        "AUC": lambda some: _mean(_all(some, "auc"), "{:.2f}"),
+        "< .9": lambda some: _share([value < 0.9 for value in _all(some, "auc")]),
+        "bad weight": lambda some: _mean(_all(some, "bad_weight"), "{:.3f}"),
+        "not settled": lambda some: _share([not settled for settled in _settled(some)]),
+    }
+    lines = ["| validation samples | method | " + " | ".join(columns) + " |", "|--|--|" + "--:|" * len(columns)]
+    for (ending, said), method in itertools.product(SETTINGS.items(), (LEAD, "validation_only")):
+        some = [row for row in own if row["method"] == method and setting(row["federation"])[1] == ending]
+        if some:
+            values = " | ".join(column(some) for column in columns.values())
+            lines.append(f"| {said} | {method} | {values} |")
+    return [
+        f"## What the validation set decides ({rounds} rounds, {_who(participation)})",
+        f"{', '.join(BASES)}: all of the server's 60 to 100 samples, the first 50, 20 or 10 of them, drawn at random,"
+        " and 50 of which 5 have another label.",
+        "![Accuracy, AUC and weight of bad clients over the size of the validation set](validation.png)",
+        "\n".join(lines),
+    ]
 
 
 def markdown(rows: Sequence[Row], columns: Columns) -> str:

@@ -1,4 +1,4 @@
-"""The picture: every method against equal weights, a dot for every federation."""
+"""The pictures: every method against equal weights, and what the validation set decides; a dot for every federation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from experiments.trust.plan import AVERAGE, LEAD
 from experiments.trust.results import Row
 from experiments.trust.running import METHODS
+from experiments.trust.validation import SETTINGS, setting
 from pipeline.tracking.figures import canvas_style, new_figure
 
 FRAME = 30.0
@@ -64,3 +65,36 @@ def _first_mean(panels: Sequence[Sequence[Row]], method: str) -> float:
     """At the shortest length that the method was run at."""
     own = ([row["against_average"] for row in panel if row["method"] == method] for panel in panels)
     return next(fmean(values) for values in own if values)
+
+
+def draw_validation(rows: Sequence[Row]) -> Figure:
+    """Three panels over the settings: accuracy above equal weights, AUC, weight of the bad clients together. A dot is a
+    federation from one seed, a line the mean; `validation_only` beside it in the first panel.
+
+    rows: of `page.compared`, of the federations in `validation.BASES`.
+    """
+    panels = (
+        ("against_average", "points above equal weights"),
+        ("auc", "AUC, clean over bad"),
+        ("bad_weight", "weight of bad clients"),
+    )
+    with canvas_style():
+        figure = new_figure(13.5, 4.2)
+        grid = figure.subplots(1, len(panels))
+        for axes, (measure, label) in zip(grid, panels, strict=True):
+            shown = {LEAD: LEAD_DOT} | ({"validation_only": DOT} if measure == "against_average" else {})
+            for name, colour in shown.items():
+                means = []
+                for place, ending in enumerate(SETTINGS):
+                    own = [r for r in rows if r["method"] == name and setting(r["federation"])[1] == ending]
+                    values = [row[measure] for row in own if measure in row]
+                    axes.plot([place] * len(values), values, "o", ms=4, alpha=0.4, mew=0, color=colour)
+                    means.append(fmean(values) if values else float("nan"))
+                axes.plot(range(len(means)), means, lw=2, color=colour, label=name)
+            if measure == "against_average":
+                axes.axhline(0, color="#222222", lw=1)
+                axes.legend(frameon=False)
+            axes.set_xticks(range(len(SETTINGS)), list(SETTINGS.values()))
+            axes.set_xlabel("validation samples")
+            axes.set_ylabel(label)
+    return figure

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from experiments.trust.federations import FEDERATIONS, available
+from experiments.trust.federations import FEDERATIONS, KNOWN, available
 from experiments.trust.params import Options, Study
 from experiments.trust.running import METHODS
 from pipeline.errors import UserError, not_allowed
@@ -88,8 +88,8 @@ def load(path: Path = HERE / "params.yaml") -> Study:
 
 def _require_federations(names: list[str]) -> None:
     for name in names:
-        if name not in FEDERATIONS:
-            raise not_allowed("federations", name, f"one of {', '.join(FEDERATIONS)}", "name one of them")
+        if name not in KNOWN:
+            raise not_allowed("federations", name, f"one of {', '.join(KNOWN)}", "name one of them")
 
 
 def _check_search(study: Study) -> None:

@@ -20,6 +20,7 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.problems.served import logits
 from pipeline.sharing import Share
+from pipeline.training.best import Best
 from pipeline.training.loop import Loop
 from pipeline.training.rows import NotFinite
 
@@ -45,7 +46,8 @@ def run(
 
     | in the row | what |
     |---|---|
-    | accuracy, selection | on the test and the selection set, after the last round |
+    | accuracy, selection | of the served model (`pipeline.training.best`), on the test and the selection set |
+    | served | the round it is from; the last one, unless the selection accuracy had fallen |
     | best | the highest test accuracy of all evaluations |
     | curve | test accuracy at each evaluation |
     | auc, bad_weight, worst_bad | `trust`; left out where they make no sense |
@@ -58,7 +60,11 @@ def run(
     problem = loop.turn.oracle.problem
     data = problem.data
     every = every or (25 if rounds <= 400 else 50)
-    curve, seconds = [], 0.0
+
+    def selected(variables: Mapping[str, Tensor]) -> float:
+        return share_right(problem, variables, data.selection_images, data.selection_labels)
+
+    curve, best, seconds = [], Best(), 0.0
     try:
         while loop.round < rounds:
             begun = time.perf_counter()
@@ -66,6 +72,7 @@ def run(
                 loop.step()
             seconds += time.perf_counter() - begun
             curve.append(share_right(problem, loop.state.variables, data.test_images, data.test_labels))
+            best.see(loop.round, selected(loop.state.variables), loop.state.variables)
     except NotFinite as error:
         failed = str(error).split(" Fix:")[0]
         equal = np.full(len(federation.clients), 1 / len(federation.clients))
@@ -75,12 +82,14 @@ def run(
             | trust(equal, federation.clean, federation.bad)
             | {"weights": _short(equal), "seconds": seconds, "failed": failed}
         )
-    variables = loop.state.variables
+    served = best.served(loop.round, loop.state.variables)
+    variables = served.variables
     weights = problem.client_weights(variables).double().numpy()
     measures = {name: float(report(variables)) for name, report in loop.algorithm.reports.items()}
     return {
-        "accuracy": curve[-1],
-        "selection": share_right(problem, variables, data.selection_images, data.selection_labels),
+        "accuracy": share_right(problem, variables, data.test_images, data.test_labels),
+        "selection": selected(variables),
+        "served": served.round,
         "best": max(curve),
         "curve": [round(value, 4) for value in curve],
         **trust(weights, federation.clean, federation.bad),

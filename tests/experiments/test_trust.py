@@ -15,6 +15,7 @@ from experiments.trust.own import OWN, SMALLEST
 from experiments.trust.params import Runs, Search, Study
 from experiments.trust.picture import common
 from experiments.trust.running import METHODS, run, trust
+from experiments.trust.validation import BASES, SETTINGS, VALIDATION, setting
 from pipeline.errors import UserError
 from pipeline.params.loading import read_yaml
 
@@ -114,6 +115,18 @@ def test_a_copy_is_no_bad_client():
     assert all(held is copied for held, kind in zip(made.clients, made.kinds, strict=True) if kind == "duplicate")
 
 
+def test_smaller_validation_sets_are_parts_of_the_whole():
+    whole, twenty, dirty = (federation(f"table-2of12{ending}", 3) for ending in ("", "-v20", "-v50-dirty"))
+    assert np.array_equal(twenty.validation[0], whole.validation[0][:20])
+    assert np.array_equal(twenty.validation[1], whole.validation[1][:20])
+    assert np.array_equal(dirty.validation[0], whole.validation[0][:50])
+    assert (dirty.validation[1] != whole.validation[1][:50]).sum() == 5
+    assert all(a is b or np.array_equal(a, b) for a, b in zip(twenty.test, whole.test, strict=True))
+    assert {setting(name) for name in VALIDATION} == {(base, end) for base in BASES for end in SETTINGS if end}
+    assert setting("table-2of12") == ("table-2of12", "")
+    assert setting("wine-1of4-v20") == ("wine-1of4-v20", "")
+
+
 def test_trust_by_hand():
     """Pairs: .5 over .2 and .1, .2 beside .2, .2 over .1: three and a half of four. The last one is a copy."""
     clean, bad = np.array([True, False, True, False, False]), np.array([False, True, False, True, False])
@@ -184,7 +197,7 @@ def test_the_study_is_sound():
         cells = plan.cells(study, profile)
         assert {cell.method for cell in cells} == set(METHODS)
         assert len({cell.key for cell in cells}) == len(cells)
-    assert {cell.federation for cell in plan.cells(study, "full")} == set(available())
+    assert {cell.federation for cell in plan.cells(study, "full")} == {*available(), *VALIDATION}
     assert set(study.search.grids) == set(METHODS)
     assert FEDERATIONS.keys() == {*GIVEN, *OWN}
 
@@ -288,6 +301,27 @@ def test_the_page_s_figures_by_hand():
     assert "afl" not in complete
     assert "1 federations where each was run" in told
     assert "| **primal_dual** | 1 | 48.0 |" in shared
+
+
+def test_what_the_validation_set_decides_by_hand(tmp_path):
+    """With 20 samples -2 and +4 points against average, with all +10; other federations do not count."""
+    base, other = BASES[:2]
+    rows = page.compared(
+        [
+            *(_row("average", name, 0.5) for name in (base, f"{base}-v20", f"{other}-v20", "iris-1of3")),
+            _row("primal_dual", base, 0.6, auc=1.0),
+            _row("primal_dual", f"{base}-v20", 0.48, auc=0.8),
+            _row("primal_dual", f"{other}-v20", 0.54, auc=1.0),
+            _row("primal_dual", "iris-1of3", 0.1, auc=0.0),
+        ]
+    )
+    text = page.about_validation(rows, tmp_path)
+    assert text[0] == "## What the validation set decides (100 rounds, all clients in every round)"
+    assert (tmp_path / "validation.png").stat().st_size > 1000
+    assert text[-1].splitlines()[2:] == [
+        "| all | primal_dual | 1 | 60.0 | +10.0 | +10.0 | 1.00 | 0 % | 0.250 |  |",
+        "| 20 | primal_dual | 2 | 51.0 | +1.0 | -2.0 | 0.90 | 50 % | 0.250 |  |",
+    ]
 
 
 def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
