@@ -109,13 +109,26 @@ def start(
     **options: Any,
 ) -> Loop:
     """The run before its first round."""
+    weighting = ClientWeighting(federation.model(), federation.data())
+    return loop_on(weighting, algorithm, rounds, participation, seed, batch_size, **options)
+
+
+def loop_on(
+    weighting: ClientWeighting,
+    algorithm: str,
+    rounds: int,
+    participation: float = 1.0,
+    seed: int = 0,
+    batch_size: int = 32,
+    **options: Any,
+) -> Loop:
+    """The same on a federation's problem."""
     if algorithm not in METHODS:
         raise not_allowed("algorithm", algorithm, f"one of {', '.join(METHODS)}", "name one of them")
     try:
         hyper = override(getattr(Algorithms(), algorithm), options)
     except KeyError as error:
         raise UserError(f"{algorithm}: {error.args[0]}. Fix: rename or remove it.") from None
-    weighting = ClientWeighting(federation.model(), federation.data())
     problem = weighting if family(algorithm) in ("weighting", "averaging") else GeneralImageWeighting(weighting)
     method = ALGORITHMS[algorithm]
     turn = method.turn(

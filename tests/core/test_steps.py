@@ -131,13 +131,34 @@ def test_the_pull_is_the_mean_of_the_last_quarter():
 def test_the_model_s_step_is_within_the_curvature(direction, factor, expected):
     """f_0 has the curvature 3, eta_w = .1: where .3 factor exceeds 2, the direction is shortened by 2 / (.3 factor)."""
     turn = turn_for(curvature_limit=2.0)
-    got = steps.within_curvature(turn, tensor(0.0), tensor(direction), factor)
+    got = steps.within_curvature(turn, steps.curvature(turn, tensor(0.0)), tensor(0.0), tensor(direction), factor)
     torch.testing.assert_close(got, tensor(direction * expected))
+
+
+def test_the_largest_curvature_is_forgotten_by_a_tenth_a_step():
+    """f_0 curves by 25 along the first axis and not along the second. eta_w = 1, c = 2: the first step is shortened to
+    2/25; the next two go along the flat axis, by 2/22.5 and 2/20.25, where they would take the full step."""
+    A = torch.diag(tensor(5.0, 0.0)).expand(3, 2, 2)
+    none = torch.zeros(3, 2, dtype=A.dtype)
+    toy = Toy(A, none, none, none[:, 0])
+    turn = dataclasses.replace(make_turn(PrimalDual(), toy), step_sizes={"w": 1.0})
+    memory, w = steps.curvature(turn, tensor(1.0, 1.0)), tensor(1.0, 1.0)
+    for direction, expected in (((3.0, 0.0), 25.0), ((0.0, 3.0), 22.5), ((0.0, 3.0), 20.25)):
+        got = steps.shortening(turn, memory, w, tensor(*direction))
+        torch.testing.assert_close(got, tensor(2.0 / expected)[0])
+
+
+def test_the_schedule_shortens_what_the_limit_leaves():
+    """Curvature 3, eta_w = 10 and half of it in force: shortened to 2/30, so that the step is half of 2/3."""
+    turn = dataclasses.replace(turn_for(), step_sizes={"w": 5.0}, schedule=0.5)
+    memory = steps.curvature(turn, tensor(0.0))
+    torch.testing.assert_close(5.0 * steps.shortening(turn, memory, tensor(0.0), tensor(1.0)), tensor(1 / 3)[0])
 
 
 def test_without_a_limit_directions_are_as_they_are():
     turn, v = turn_for(curvature_limit=0.0), tensor(5.0)
-    assert steps.within_curvature(turn, tensor(0.0), v, 1e9) is v
+    assert steps.within_curvature(turn, {}, tensor(0.0), v, 1e9) is v
+    assert steps.curvature(turn, v) == {}
 
 
 def test_a_limited_step_along_its_gradient_raises_no_quadratic():
@@ -148,7 +169,7 @@ def test_a_limited_step_along_its_gradient_raises_no_quadratic():
         for seed in range(5):
             w = torch.randn(flat.dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
             gradient = flat.gradients(w)[0]
-            moved = w - eta * steps.within_curvature(turn, w, gradient)
+            moved = w - eta * steps.within_curvature(turn, steps.curvature(turn, w), w, gradient)
             before, after = (flat.validation_loss(at, flat.draw_validation(0)) for at in (w, moved))
             assert after <= before * (1 + 1e-12)
 

@@ -37,7 +37,7 @@ def init(turn: WeightingTurn) -> State:
     memory = estimators.remembered(turn, w)
     if memory:
         memory["losses"] = w.new_zeros(turn.problem.clients)
-    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory, x))
+    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory, x) | steps.curvature(turn, w))
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from pipeline.algorithms.base import Algorithm, State
-from pipeline.algorithms.client_weighting import estimators, lower
+from pipeline.algorithms.client_weighting import estimators, lower, steps
 from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.params import Average
 
@@ -33,7 +33,7 @@ def init(turn: WeightingTurn) -> State:
 
 def with_weights(turn: WeightingTurn, w: Tensor, x: Tensor) -> State:
     """Training with the weights x for ever."""
-    return State({"w": w, "x": x}, estimators.remembered(turn, w))
+    return State({"w": w, "x": x}, estimators.remembered(turn, w) | steps.curvature(turn, w))
 
 
 AVERAGE = Algorithm(

@@ -43,7 +43,10 @@ def init(turn: WeightingTurn) -> State:
             f" {turn.problem.dimension}. Fix: another algorithm, such as primal_dual; this one is for the toy problem."
         )
     w, x = lower.start(turn)
-    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, estimators.remembered(turn, w), x))
+    return State(
+        {"w": w, "x": x},
+        steps.remembered(turn.hyper.weight_step, estimators.remembered(turn, w), x) | steps.curvature(turn, w),
+    )
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

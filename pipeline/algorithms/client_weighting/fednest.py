@@ -34,7 +34,10 @@ from pipeline.params import FedNest
 def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 1/N."""
     w, x = lower.start(turn)
-    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, estimators.remembered(turn, w), x))
+    return State(
+        {"w": w, "x": x},
+        steps.remembered(turn.hyper.weight_step, estimators.remembered(turn, w), x) | steps.curvature(turn, w),
+    )
 
 
 def step(state: State, turn: WeightingTurn) -> Step:

@@ -29,7 +29,7 @@ def descend(state: State, turn: WeightingTurn) -> Step:
     sum_g = estimators.weighted_gradient(turn, state.memory, w, x, active, B)
     n, d = len(active), turn.problem.dimension
     direction = projections.clip(sum_g, turn.hyper.clip_norm)
-    shortening = steps.shortening(turn, w, direction)
+    shortening = steps.shortening(turn, state.memory, w, direction)
     if "shortening" in state.memory:  # of a method that differentiates the realised steps
         state.memory["shortening"][turn.inner - 1] = shortening
     direction = shortening * direction

@@ -119,7 +119,9 @@ def init(turn: WeightingTurn) -> State:
     if estimators.in_force(turn, w, vectors=2) == "memory":
         memory["G"] = w.new_zeros(problem.clients, problem.dimension)
         memory["H"] = torch.zeros_like(memory["G"])
-    return State({"w": w, "lambda": lam, "x": x}, steps.remembered(turn.hyper.weight_step, memory, x))
+    return State(
+        {"w": w, "lambda": lam, "x": x}, steps.remembered(turn.hyper.weight_step, memory, x) | steps.curvature(turn, w)
+    )
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -167,7 +169,7 @@ def step(state: State, turn: WeightingTurn) -> Step:
             g_lambda = steps.dual_direction(lam, s * sum_h, g_lambda, turn.step_sizes["lambda"])
     else:
         g_lambda = s * hyper.dual_damping * lam - sum_g
-    directions = {"w": steps.within_curvature(turn, w, g_w, hyper.gamma), "lambda": g_lambda}
+    directions = {"w": steps.within_curvature(turn, state.memory, w, g_w, hyper.gamma), "lambda": g_lambda}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)
     report = None

@@ -55,7 +55,10 @@ def init(turn: WeightingTurn) -> State:
     rows = {"trajectory": turn.hyper.inner_steps} if turn.hyper.mode == "reverse" else {"Z": turn.problem.clients}
     memory = {name: w.new_zeros(count, turn.problem.dimension) for name, count in rows.items()}
     memory["shortening"] = w.new_ones(turn.hyper.inner_steps)
-    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory | estimators.remembered(turn, w), x))
+    return State(
+        {"w": w, "x": x},
+        steps.remembered(turn.hyper.weight_step, memory | estimators.remembered(turn, w), x) | steps.curvature(turn, w),
+    )
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -102,7 +105,7 @@ def _forward(state: State, turn: WeightingTurn) -> Step:
     B, n = turn.batch("gradient", active, turn.federation.batch_size), len(active)
     sum_g, G = estimators.all_gradients(turn, state.memory, w, x, active, B)
     cost = Cost(1, floats_up=d * n, floats_down=d * n, gradients=n)
-    shortening = steps.shortening(turn, w, sum_g)
+    shortening = steps.shortening(turn, state.memory, w, sum_g)
     eta = turn.step_sizes["w"] * shortening
     if turn.inner == 1 and (hyper.mode == "forward" or turn.round == 1):
         Z.zero_()

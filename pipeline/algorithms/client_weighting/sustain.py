@@ -43,7 +43,10 @@ def init(turn: WeightingTurn) -> State:
     w, x = lower.start(turn)
     memory = {"momentum_w": w.new_zeros(w.shape), "momentum_x": x.new_zeros(x.shape)}
     memory |= {"previous_w": w.clone(), "previous_x": x.clone()}
-    return State({"w": w, "x": x}, steps.remembered(turn.hyper.weight_step, memory | estimators.remembered(turn, w), x))
+    return State(
+        {"w": w, "x": x},
+        steps.remembered(turn.hyper.weight_step, memory | estimators.remembered(turn, w), x) | steps.curvature(turn, w),
+    )
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
@@ -64,7 +67,7 @@ def step(state: State, turn: WeightingTurn) -> Step:
     memory["previous_w"].copy_(w)
     memory["previous_x"].copy_(x)
     directions = {
-        "w": steps.within_curvature(turn, w, projections.clip(d_w, turn.hyper.clip_norm)),
+        "w": steps.within_curvature(turn, memory, w, projections.clip(d_w, turn.hyper.clip_norm)),
         "x": steps.weight_direction(turn, memory, d_x, turn.active().to(w.device)),
     }
     return Step(directions, cost, steps.settling(turn, memory))

@@ -23,14 +23,18 @@ from pipeline.params import ValidationOnly
 def init(turn: WeightingTurn) -> State:
     """w = the model's initialisation, x = 0."""
     w = turn.problem.initial(turn.seed)
-    return State({"w": w, "x": torch.zeros(turn.problem.clients, dtype=w.dtype, device=w.device)})
+    return State(
+        {"w": w, "x": torch.zeros(turn.problem.clients, dtype=w.dtype, device=w.device)}, steps.curvature(turn, w)
+    )
 
 
 def step(state: State, turn: WeightingTurn) -> Step:
     """The direction of w: grad f_0."""
     w = state.variables["w"]
     gradient = turn.oracle.validation_gradient(w, turn.validation())
-    return Step({"w": steps.within_curvature(turn, w, projections.clip(gradient, turn.hyper.clip_norm))}, Cost())
+    return Step(
+        {"w": steps.within_curvature(turn, state.memory, w, projections.clip(gradient, turn.hyper.clip_norm))}, Cost()
+    )
 
 
 VALIDATION_ONLY = Algorithm(
