@@ -10,9 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from experiments.trust.record import Federation
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.base import Federation as Participation
 from pipeline.errors import UserError, not_allowed
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.base import Federation as Participation
 from pipeline.params import Algorithms
 from pipeline.params.pairs import family, fitting
 from pipeline.params.spec import override
@@ -55,7 +55,7 @@ def run(
     | failed | where and how it diverged, if it did; accuracy, selection and best are then 0, weights equal |
     """
     loop = start(federation, algorithm, rounds, participation, seed, batch_size, **options)
-    problem = loop.turn.oracle.problem
+    problem = loop.context.oracle.problem
     data = problem.data
     every = every or (25 if rounds <= 400 else 50)
     curve, seconds = [], 0.0
@@ -109,13 +109,13 @@ def start(
     weighting = ClientWeighting(federation.model(), federation.data())
     problem = weighting if family(algorithm) in ("weighting", "averaging") else GeneralImageWeighting(weighting)
     method = ALGORITHMS[algorithm]
-    turn = method.turn(
-        oracle=method.turn.oracle_for(problem, "fused", Share()),
+    context = method.context(
+        oracle=method.context.oracle_for(problem, "fused", Share()),
         hyper=hyper,
         federation=Participation("bernoulli", participation, batch_size),
         seed=seed,
     )
-    return Loop(method, turn, rounds)
+    return Loop(method, context, rounds)
 
 
 def share_right(problem: Any, variables: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> float:

@@ -17,9 +17,9 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
-from pipeline.algorithms import ALGORITHMS, Federation, Turn
 from pipeline.data.catalog import TOY, problem_in_use, resolve
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS, Federation, StepContext
 from pipeline.params import Params
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
@@ -36,16 +36,16 @@ from pipeline.training.tasks import Task
 def build_module(params: Params, problem: Problem, share: Share | None = None) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
     share = share or Share()
-    turn = build_turn(params, problem, share)
-    return FederatedBilevel(ALGORITHMS[params.algorithm], turn, params.train.rounds, share)
+    context = build_context(params, problem, share)
+    return FederatedBilevel(ALGORITHMS[params.algorithm], context, params.train.rounds, share)
 
 
-def build_turn(params: Params, problem: Problem, share: Share) -> Turn:
-    """The template of every turn of that method on the problem."""
+def build_context(params: Params, problem: Problem, share: Share) -> StepContext:
+    """The template of every step's context of that method on the problem."""
     federation = params.federation
     algorithm = ALGORITHMS[params.algorithm]
-    return algorithm.turn(
-        oracle=algorithm.turn.oracle_for(problem, params.train.backend, share),
+    return algorithm.context(
+        oracle=algorithm.context.oracle_for(problem, params.train.backend, share),
         hyper=getattr(params.algorithms, params.algorithm),
         federation=Federation(
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from pipeline.algorithms import ALGORITHMS
 from pipeline.data.catalog import data_for, resolve
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS
 from pipeline.params import METHODS, Params
 from pipeline.params.pairs import FAMILIES, FITS, HEADS, OWN_DATA, REASONS, family, in_use, made_for
 from pipeline.params.rules import check_rules
@@ -36,10 +36,10 @@ def test_the_table_names_every_method_and_every_problem_once():
 
 def test_families_are_the_kinds_of_turn():
     """What the table says of a method is what its code asks of a problem."""
-    kinds = {name: ALGORITHMS[name].turn.__name__ for name in METHODS}
-    turns = {"weighting": "WeightingTurn", "averaging": "LocalTurn", "consensus": "LocalTurn"}
+    kinds = {name: ALGORITHMS[name].context.__name__ for name in METHODS}
+    contexts = {"weighting": "WeightingContext", "averaging": "LocalContext", "consensus": "LocalContext"}
     for kind, methods in FAMILIES.items():
-        assert {kinds[name] for name in methods} == {turns.get(kind, "BilevelTurn")}
+        assert {kinds[name] for name in methods} == {contexts.get(kind, "BilevelContext")}
 
 
 @pytest.mark.parametrize("problem", FITS)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.algorithms import ALGORITHMS
 from pipeline.data.catalog import CATALOG, data_for, problem_in_use
 from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS
 from pipeline.models import MODELS
 from pipeline.params import METHODS, LocalOptions, Params
 from pipeline.params.loading import dotted, load_params, schema

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from tests.stages.project import ROOT
 
 CORE = (
-    "pipeline.algorithms",
+    "pipeline.methods",
     "pipeline.oracles",
     "pipeline.models",
     "pipeline.problems.toy",

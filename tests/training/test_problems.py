@@ -153,7 +153,7 @@ def test_every_method_runs_on_every_problem_it_fits(digits, tmp_path, method, pr
     params = settings_of(method, problem)
     task = task_of(params, digits)
     module, rows = fit(params, task, tmp_path)
-    start = module.algorithm.init(module.turn)
+    start = module.algorithm.init(module.context)
     before = start.variables | {name: start.memory[name] for name in ("Y",) if name in start.memory}
     assert set(before) == set(module.served)
     for name in {"x", "y", "Y"} & set(before):

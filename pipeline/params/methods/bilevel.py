@@ -1,4 +1,4 @@
-"""The methods of general federated bilevel learning (``pipeline.algorithms.bilevel``)."""
+"""The methods of general federated bilevel learning (``pipeline.methods.bilevel``)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HeterogeneousSteps(BilevelOptions):
 
 @dataclass(frozen=True)
 class SimFbo(HeterogeneousSteps):
-    """One loop, one exchange (``pipeline.algorithms.bilevel.simfbo``)."""
+    """One loop, one exchange (``pipeline.methods.bilevel.simfbo``)."""
 
     main_step_size: ClassVar[str] = "gamma_y"
 
@@ -64,7 +64,7 @@ class SimFbo(HeterogeneousSteps):
 
 @dataclass(frozen=True)
 class ShroFbo(SimFbo):
-    """SimFBO that forgives unequal local steps (``pipeline.algorithms.bilevel.simfbo``)."""
+    """SimFBO that forgives unequal local steps (``pipeline.methods.bilevel.simfbo``)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class NestedSteps(HeterogeneousSteps):
 
 @dataclass(frozen=True)
 class FedNestGeneral(NestedSteps):
-    """FedNest for any bilevel problem (``pipeline.algorithms.bilevel.fednest``)."""
+    """FedNest for any bilevel problem (``pipeline.methods.bilevel.fednest_general``)."""
 
     lower_rounds: int = param(1, "calls of FedInn before each step of the upper variable", ge=1, symbol="T")
     correction: Literal["svrg", "none"] = param(
@@ -114,7 +114,7 @@ class FedNestGeneral(NestedSteps):
 
 @dataclass(frozen=True)
 class LFedNest(NestedSteps):
-    """FedNest's local variant (``pipeline.algorithms.bilevel.lfednest``)."""
+    """FedNest's local variant (``pipeline.methods.bilevel.lfednest``)."""
 
     lower_rounds: int = param(1, "rounds of local steps before each step of the upper variable", ge=1, symbol="T")
     correction: Literal["svrg", "none"] = param(
@@ -125,7 +125,7 @@ class LFedNest(NestedSteps):
 
 @dataclass(frozen=True)
 class AggItd(NestedSteps):
-    """Aggregated iterative differentiation (``pipeline.algorithms.bilevel.aggitd``)."""
+    """Aggregated iterative differentiation (``pipeline.methods.bilevel.aggitd``)."""
 
     correction: Literal["svrg", "none"] = param(
         "svrg", "svrg = local steps corrected against client drift, one exchange more; none = plain local descent"
@@ -141,7 +141,7 @@ class AggItd(NestedSteps):
 
 @dataclass(frozen=True)
 class FedBio(BilevelOptions):
-    """Local steps on all three variables (``pipeline.algorithms.bilevel.fedbio``)."""
+    """Local steps on all three variables (``pipeline.methods.bilevel.fedbio``)."""
 
     eta_x: float = param(0.001, "step size of the upper variable", gt=0, symbol="eta")
     eta_y: float = param(0.05, "step size of the lower variable", gt=0, symbol="gamma")
@@ -154,7 +154,7 @@ class FedBio(BilevelOptions):
 
 @dataclass(frozen=True)
 class Momentum(BilevelOptions):
-    """Recursive momentum (STORM), ``pipeline.algorithms.bilevel.storm``."""
+    """Recursive momentum (STORM), ``pipeline.methods.bilevel.common.storm``."""
 
     schedule: Literal["constant", "cosine"] = param("constant", "of all step sizes, on top of alpha_t")
     alpha_scale: float = param(1.0, "alpha_t = alpha_scale / (alpha_offset + t)^(1/3), t in iterations", gt=0)
@@ -171,7 +171,7 @@ class Momentum(BilevelOptions):
 
 @dataclass(frozen=True)
 class FedBioAcc(Momentum):
-    """FedBiO with recursive momentum (``pipeline.algorithms.bilevel.fedbioacc``)."""
+    """FedBiO with recursive momentum (``pipeline.methods.bilevel.fedbioacc``)."""
 
     eta_x: float = param(0.01, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
     eta_y: float = param(0.2, "step size of the lower variable, times alpha_t", gt=0, symbol="gamma")
@@ -185,7 +185,7 @@ class FedBioAcc(Momentum):
 
 @dataclass(frozen=True)
 class FedBioLocal(BilevelOptions):
-    """FedBiO with local lower levels (``pipeline.algorithms.bilevel.fedbio_local``)."""
+    """FedBiO with local lower levels (``pipeline.methods.bilevel.fedbio_local``)."""
 
     eta_x: float = param(0.01, "step size of the upper variable", gt=0, symbol="eta")
     eta_y: float = param(0.1, "step size of the clients' lower variables", gt=0, symbol="gamma")
@@ -196,7 +196,7 @@ class FedBioLocal(BilevelOptions):
 
 @dataclass(frozen=True)
 class FedBioAccLocal(Momentum):
-    """The same with recursive momentum (``pipeline.algorithms.bilevel.fedbio_local``)."""
+    """The same with recursive momentum (``pipeline.methods.bilevel.fedbio_local``)."""
 
     eta_x: float = param(0.02, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
     eta_y: float = param(0.2, "step size of the clients' lower variables, times alpha_t", gt=0, symbol="gamma")

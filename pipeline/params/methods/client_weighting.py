@@ -1,4 +1,4 @@
-"""The methods made for client weighting (``pipeline.algorithms.client_weighting``)."""
+"""The methods made for client weighting (``pipeline.methods.client_weighting``)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ServerOptions(Section):
 
 @dataclass(frozen=True)
 class PrimalDual(ServerOptions):
-    """The lead method (``pipeline.algorithms.client_weighting.primal_dual``)."""
+    """The lead method (``pipeline.methods.client_weighting.primal_dual``)."""
 
     dual: Literal["residual", "printed"] = param(
         "residual",
@@ -114,7 +114,7 @@ class PrimalDual(ServerOptions):
 
 @dataclass(frozen=True)
 class Rfho(ServerOptions):
-    """Differentiation through realised steps (``pipeline.algorithms.client_weighting.rfho``)."""
+    """Differentiation through realised steps (``pipeline.methods.client_weighting.rfho``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
@@ -128,7 +128,7 @@ class Rfho(ServerOptions):
 
 @dataclass(frozen=True)
 class FedNest(ServerOptions):
-    """Lower steps and a Neumann series (``pipeline.algorithms.client_weighting.fednest``)."""
+    """Lower steps and a Neumann series (``pipeline.methods.client_weighting.fednest``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
@@ -144,7 +144,7 @@ class FedNest(ServerOptions):
 
 @dataclass(frozen=True)
 class Sustain(ServerOptions):
-    """A single loop with recursive momentum (``pipeline.algorithms.client_weighting.sustain``)."""
+    """A single loop with recursive momentum (``pipeline.methods.client_weighting.sustain``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
@@ -160,7 +160,7 @@ class Sustain(ServerOptions):
 
 @dataclass(frozen=True)
 class Afl(ServerOptions):
-    """The worst mixture of clients (``pipeline.algorithms.client_weighting.afl``)."""
+    """The worst mixture of clients (``pipeline.methods.client_weighting.afl``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.1, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
@@ -168,28 +168,28 @@ class Afl(ServerOptions):
 
 @dataclass(frozen=True)
 class ValidationOnly(ServerOptions):
-    """The server's validation set alone (``pipeline.algorithms.client_weighting.validation_only``)."""
+    """The server's validation set alone (``pipeline.methods.client_weighting.validation_only``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class Average(ServerOptions):
-    """Fixed weights: 1/N, or by samples (``pipeline.algorithms.client_weighting.average``)."""
+    """Fixed weights: 1/N, or by samples (``pipeline.methods.client_weighting.average``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class OracleWeights(ServerOptions):
-    """Fixed weights: the clean clients' label shares (``pipeline.algorithms.client_weighting.oracle_weights``)."""
+    """Fixed weights: the clean clients' label shares (``pipeline.methods.client_weighting.oracle_weights``)."""
 
     eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 @dataclass(frozen=True)
 class ExactGradient(ServerOptions):
-    """Dense inverse Hessian, for small models (``pipeline.algorithms.client_weighting.exact_gradient``)."""
+    """Dense inverse Hessian, for small models (``pipeline.methods.client_weighting.exact_gradient``)."""
 
     eta_w: float = param(0.03, "step size of the model", gt=0, symbol="eta_w")
     eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")

@@ -1,4 +1,4 @@
-"""The methods with local steps (``pipeline.algorithms.consensus``)."""
+"""The methods with local steps (``pipeline.methods.consensus``)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LocalOptions(Section):
 
 @dataclass(frozen=True)
 class LearnedWeights(Section):
-    """Client weights x of a method with local steps (``pipeline.algorithms.consensus.weights``)."""
+    """Client weights x of a method with local steps (``pipeline.methods.consensus.common.weights``)."""
 
     mode: Literal["learned", "plain", "oracle"] = param(
         "learned",
@@ -137,19 +137,19 @@ def _sam_eps() -> float:
 
 @dataclass(frozen=True)
 class FedAvg(WeightedOptions):
-    """Federated averaging (``pipeline.algorithms.consensus.fedavg``)."""
+    """Federated averaging (``pipeline.methods.consensus.fedavg``)."""
 
 
 @dataclass(frozen=True)
 class FedProx(WeightedOptions):
-    """Averaging with a proximal term (``pipeline.algorithms.consensus.fedprox``)."""
+    """Averaging with a proximal term (``pipeline.methods.consensus.fedprox``)."""
 
     rho: float = param(0.1, "weight of the proximal term", ge=0, symbol="mu")
 
 
 @dataclass(frozen=True)
 class FedCm(WeightedOptions):
-    """Client-level momentum (``pipeline.algorithms.consensus.fedcm``)."""
+    """Client-level momentum (``pipeline.methods.consensus.fedcm``)."""
 
     weight_decay: float = param(
         0.0001,
@@ -161,12 +161,12 @@ class FedCm(WeightedOptions):
 
 @dataclass(frozen=True)
 class Scaffold(PrimalOptions):
-    """Control variates (``pipeline.algorithms.consensus.scaffold``)."""
+    """Control variates (``pipeline.methods.consensus.scaffold``)."""
 
 
 @dataclass(frozen=True)
 class FedSam(WeightedOptions):
-    """Averaging of sharpness-aware local steps (``pipeline.algorithms.consensus.fedsam``)."""
+    """Averaging of sharpness-aware local steps (``pipeline.methods.consensus.fedsam``)."""
 
     radius: float = _radius(0.05)
     sam_eps: float = _sam_eps()
@@ -174,22 +174,22 @@ class FedSam(WeightedOptions):
 
 @dataclass(frozen=True)
 class FedPd(DualOptions):
-    """Primal-dual, full participation (``pipeline.algorithms.consensus.fedpd``)."""
+    """Primal-dual, full participation (``pipeline.methods.consensus.fedpd``)."""
 
 
 @dataclass(frozen=True)
 class FedAdmm(DualOptions):
-    """Primal-dual, averaging active clients only (``pipeline.algorithms.consensus.fedadmm``)."""
+    """Primal-dual, averaging active clients only (``pipeline.methods.consensus.fedadmm``)."""
 
 
 @dataclass(frozen=True)
 class FedDyn(DualOptions):
-    """Dynamic regularisation (``pipeline.algorithms.consensus.feddyn``)."""
+    """Dynamic regularisation (``pipeline.methods.consensus.feddyn``)."""
 
 
 @dataclass(frozen=True)
 class FedSpeed(DualOptions):
-    """FedDyn with sharpness-aware local steps (``pipeline.algorithms.consensus.fedspeed``)."""
+    """FedDyn with sharpness-aware local steps (``pipeline.methods.consensus.fedspeed``)."""
 
     radius: float = _radius(0.1)
     sam_eps: float = _sam_eps()
@@ -204,7 +204,7 @@ class FedSpeed(DualOptions):
 
 @dataclass(frozen=True)
 class AFedPd(DualOptions):
-    """Aligned primal-dual (``pipeline.algorithms.consensus.a_fedpd``)."""
+    """Aligned primal-dual (``pipeline.methods.consensus.a_fedpd``)."""
 
     served: ClassVar[str] = "w_bar"  # Algorithm 1 returns the mean of the models that came back
 
@@ -217,7 +217,7 @@ class AFedPd(DualOptions):
 
 @dataclass(frozen=True)
 class AFedPdSam(AFedPd):
-    """The same with sharpness-aware local steps (``pipeline.algorithms.consensus.a_fedpd_sam``)."""
+    """The same with sharpness-aware local steps (``pipeline.methods.consensus.a_fedpd_sam``)."""
 
     radius: float = _radius(0.1)
     sam_eps: float = _sam_eps()

@@ -1,0 +1,89 @@
+"""Hypergradient descent with the exact inverse Hessian: the reference of the toy problem.
+
+"GD" of the lead paper: K warm-started steps on the lower level, then one dense solve at that w.
+
+| paper | here | shape |
+|---|---|---|
+| w, x | `w`, `x` | [d], [N] |
+| sum_j x_j Hess f_j(w), estimated | `H` | [d, d] |
+| v = H^(-1) grad f_0(w) | `v` | [d] |
+| K | `hyper.inner_steps` | |
+| eta_w, eta_x | `hyper.eta_w`, `hyper.eta_x` | scalars |
+
+    K times     w <- w - eta_w sum_i x_i grad f_i(w)                                 `lower.descend`
+    then        x <- Proj_X( x - eta_x g_x ),   g_x,i = - grad f_i(w)^T H^(-1) grad f_0(w)
+
+The Hessian is dense (d Hessian-vector products along the unit vectors), so d must be small. With noisy Hessians the
+inverse of the mean is not the mean of the inverse: the method is biased then, as the paper observes.
+
+Per active client and outer iteration: K + 2 exchanges (the Hessian needs one, v^T grad f_i another); up
+K d + d(d+1)/2 + 1, down K d + d + 2d; K + 1 gradients, d products.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline import projections
+from pipeline.errors import UserError
+from pipeline.methods.base import Algorithm, Cost, State, Step
+from pipeline.methods.client_weighting.common import estimators, lower, steps
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.params import ExactGradient
+
+LARGEST = 2000
+
+
+def init(context: WeightingContext) -> State:
+    """w = the model's initialisation, x = 1/N. UserError where a dense Hessian is out of reach."""
+    if context.problem.dimension > LARGEST:
+        raise UserError(
+            f"algorithm: exact_gradient needs a dense Hessian, so at most {LARGEST} model parameters, and the model has"
+            f" {context.problem.dimension}. Fix: another algorithm, such as primal_dual; this one is for the toy"
+            " problem."
+        )
+    w, x = lower.start(context)
+    return State({"w": w, "x": x}, steps.remembered(context.hyper.weight_step, estimators.remembered(context, w), x))
+
+
+def step(state: State, context: WeightingContext) -> Step:
+    """Steps 1..K: the direction of w. Step K + 1: that of x, at the new w."""
+    if context.inner <= context.hyper.inner_steps:
+        return lower.descend(state, context)
+
+    w, x, d = state.variables["w"], state.variables["x"], context.problem.dimension
+    size = context.federation.batch_size
+    measured = context.active(1).to(w.device)
+    H = _hessian(context, w, x, measured)
+    # The least-norm solution: H is singular where the active clients' weights are all zero.
+    v = torch.linalg.pinv(H, hermitian=True) @ context.oracle.validation_gradient(w, context.validation())
+    active = context.active().to(w.device)
+    fresh = context.oracle.inner_products(w, v, context.batch("gradient", active, size))
+    g_x = -estimators.inner_products(context, state.memory, v, active, fresh)
+    m, n = len(measured), len(active)
+    cost = Cost(1, floats_up=d * (d + 1) // 2 * m, floats_down=d * m, hvps=d * m)
+    cost += Cost(1, floats_up=n, floats_down=2 * d * n, gradients=n)
+    direction = steps.weight_direction(context, state.memory, g_x, active)
+    return Step({"x": direction}, cost, steps.settling(context, state.memory))
+
+
+def _hessian(context: WeightingContext, w: Tensor, x: Tensor, active: Tensor) -> Tensor:
+    """sum_i x_i Hess f_i(w), column by column on one minibatch, [d, d]."""
+    B = context.batch("product", active, context.federation.batch_size)
+    units = torch.eye(len(w), dtype=w.dtype, device=w.device)
+    return torch.stack([estimators.weighted_product(context, w, unit, x, active, B)[0] for unit in units])
+
+
+EXACT_GRADIENT = Algorithm(
+    context=WeightingContext,
+    init=init,
+    step=step,
+    inner_steps=lambda hyper: hyper.inner_steps + 1,
+    step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
+    projections={"x": lambda value, hyper: projections.simplex(value)},
+    measures=steps.MEASURES,
+    client_rows=estimators.ROWS,
+)
+
+__all__ = ["EXACT_GRADIENT", "ExactGradient"]

@@ -1,0 +1,33 @@
+"""FedAvg: local steps, then the mean.
+
+Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (2017);
+specification a_fedpd, section 3.1.
+
+| symbol | here | shape |
+|---|---|---|
+| theta | `w` | [d] |
+| theta_i | `trained.models` | [n, d] |
+| eta_t, K, eta_g | `context.eta`, `hyper.local_steps`, `hyper.eta_g` | scalars |
+
+    theta_i <- K steps  x <- x - eta_t ( grad f_i(x; B) + wd x )  from theta        active i, in parallel
+    theta   <- theta + eta_g mean_i (theta_i - theta)                              `primal.move`
+
+With K > 1 and clients that differ its fixed point is not the optimum (property 12). Per active client: d down, d up,
+K gradients.
+"""
+
+from __future__ import annotations
+
+from pipeline.methods.base import State, Step
+from pipeline.methods.consensus.common import local_training, primal
+from pipeline.methods.consensus.common.local_context import LocalContext
+
+
+def step(state: State, context: LocalContext) -> Step:
+    """One round."""
+    active = context.cohort()
+    trained = local_training.train(context, state.variables["w"], active)
+    return primal.move(state, context, active, trained)
+
+
+FEDAVG = primal.method(primal.start, step)
