@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from pipeline.config.spec import continuous
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Algorithm, Cost, State
 from pipeline.methods.client_weighting.common import steps
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.oracles.functional import FunctionalOracle
-from pipeline.params.spec import continuous
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
 

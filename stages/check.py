@@ -9,8 +9,8 @@ import json
 from dataclasses import asdict
 
 from pipeline.command import Paths, run
-from pipeline.data.catalog import resolve
 from pipeline.params import Params
+from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from experiments.trust.record import Federation
+from pipeline.config.spec import override
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Federation as Participation
+from pipeline.methods.registry import family, fitting
 from pipeline.params import Algorithms
-from pipeline.params.pairs import family, fitting
-from pipeline.params.spec import override
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.problems.served import logits

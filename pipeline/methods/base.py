@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
+from pipeline.config.spec import Section
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
+from pipeline.problems.forms import Form
 from pipeline.sharing import Share
 
 
@@ -149,29 +151,61 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Family(Generic[ContextT]):
+    """Methods that ask the same of a problem.
+
+    context: their kind of context. solves: the forms of a problem they take, the preferred one first. made_for: the
+    problem that `problem: auto` means. otherwise: why they fit no problem of another form.
+    """
+
+    name: str
+    context: type[ContextT]
+    solves: tuple[Form, ...]
+    made_for: str
+    otherwise: str
+
+
+def anything_goes(name: str, options: Any, params: Any, problem: str) -> None:
+    """The check of a method that works with all its settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Algorithm(Generic[ContextT]):
     """A method.
 
-    context: its family's kind of context. init(context) -> State; step(state, context) -> Step; inner_steps(hyper) ->
-    how many steps make an outer iteration (K, or K + 1 where x's direction needs the model after its K-th update);
-    step_sizes(hyper) -> one per variable to be moved (those that the problem at hand leaves out are ignored);
-    projections: per constrained variable, (value, hyper) -> projected value. assigned: variables whose direction is
-    old - new; they take steps of size 1 whatever the schedule, which their local steps follow already. client_rows:
-    memory [N, ...] with a row per client, which several processes share out: each keeps the rows of the clients it
-    simulates, and 0 for the others. reports: scalars worth a curve, of the
-    server's variables after a round. measures: names of the scalars that `Step.report` yields.
+    name: in params.yaml. summary: what it is, in a line. options: the record of its hyper-parameters,
+    `algorithms.<name>`. check(name, options, params, problem): UserError for settings that cannot work; params as
+    params.yaml has them, with the problem in use beside. general_form: the method that its name means on problems of
+    another form, if there is one.
+
+    init(context) -> State; step(state, context) -> Step; step_sizes(hyper) -> one per variable to be moved (those that
+    the problem at hand leaves out are ignored); inner_steps(hyper) -> how many steps make an outer iteration (K, or
+    K + 1 where x's direction needs the model after its K-th update); projections: per constrained variable, (value,
+    hyper) -> projected value. assigned: variables whose direction is old - new; they take steps of size 1 whatever the
+    schedule, which their local steps follow already. client_rows: memory [N, ...] with a row per client, which several
+    processes share out: each keeps the rows of the clients it simulates, and 0 for the others. reports: scalars worth
+    a curve, of the server's variables after a round. measures: names of the scalars that `Step.report` yields.
     """
 
-    context: type[ContextT]
+    name: str
+    summary: str
+    family: Family[ContextT]
+    options: type[Section]
     init: Callable[[ContextT], State]
     step: Callable[[State, ContextT], Step]
-    inner_steps: Callable[[Any], int]
     step_sizes: Callable[[Any], dict[str, float]]
-    projections: dict[str, Callable[[Tensor, Any], Tensor]]
+    inner_steps: Callable[[Any], int] = lambda hyper: 1
+    projections: Mapping[str, Callable[[Tensor, Any], Tensor]] = field(default_factory=dict)
     assigned: frozenset[str] = frozenset()
     client_rows: frozenset[str] = frozenset()
     reports: Mapping[str, Callable[[Mapping[str, Tensor]], Tensor]] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
+    check: Callable[[str, Any, Any, str], None] = anything_goes
+    general_form: str | None = None
+
+    @property
+    def context(self) -> type[ContextT]:
+        return self.family.context
 
 
 def advance(

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.params.loading import schema
+from pipeline.params.reading import schema
 
 PATH = Path("params.schema.json")
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pipeline.data.catalog import resolve
+from pipeline.config.loading import checked
+from pipeline.config.spec import continuous, dotted, override
 from pipeline.errors import UserError, not_allowed
+from pipeline.methods.registry import FAMILIES, family
 from pipeline.params import Params
-from pipeline.params.loading import checked, dotted
-from pipeline.params.pairs import FAMILIES, family
+from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import continuous, override
 from pipeline.tracking.record import params_in_use
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}

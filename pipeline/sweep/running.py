@@ -32,14 +32,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.command import Paths
+from pipeline.config.spec import dotted
 from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition, make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
-from pipeline.params.loading import dotted
-from pipeline.params.sections import Subset
+from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
 from pipeline.sharing import Share
 from pipeline.sweep.plan import Run, groups

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.partition import Partition
-from pipeline.params.methods import Algorithms
+from pipeline.params import Algorithms
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.data.catalog import resolve
 from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
+from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.seeds import key, numpy_generator

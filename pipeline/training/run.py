@@ -17,10 +17,11 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
-from pipeline.data.catalog import TOY, problem_in_use, resolve
+from pipeline.data.catalog import TOY
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS, Federation, StepContext
 from pipeline.params import Params
+from pipeline.params.resolve import problem_in_use, resolve
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
 from pipeline.training.allocator import keep_freed_memory

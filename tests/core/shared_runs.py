@@ -14,10 +14,12 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 
+from pipeline.config.sections import Train
 from pipeline.methods import ALGORITHMS, Cost, StepContext
-from pipeline.params import FedBioAccLocal, Params, Train
-from pipeline.params.methods import LearnedWeights
-from pipeline.params.pairs import FAMILIES
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal
+from pipeline.methods.consensus.common.weights import LearnedWeights
+from pipeline.methods.registry import FAMILIES
+from pipeline.params import Params
 from pipeline.problems.toy import Toy
 from pipeline.sharing import Share
 from pipeline.training.module import FederatedBilevel

@@ -8,8 +8,14 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS, StepContext
+from pipeline.methods.client_weighting.afl import Afl
+from pipeline.methods.client_weighting.average import Average
 from pipeline.methods.client_weighting.common import estimators, weighted_neumann
-from pipeline.params import Afl, Average, ExactGradient, FedNest, OracleWeights, Rfho, Sustain
+from pipeline.methods.client_weighting.exact_gradient import ExactGradient
+from pipeline.methods.client_weighting.fednest import FedNest
+from pipeline.methods.client_weighting.oracle_weights import OracleWeights
+from pipeline.methods.client_weighting.rfho import Rfho
+from pipeline.methods.client_weighting.sustain import Sustain
 from pipeline.problems.toy import Toy
 from tests.core.helpers import PLAIN, make_context, run
 

@@ -8,19 +8,17 @@ import pytest
 import torch
 
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.afl import Afl
+from pipeline.methods.client_weighting.average import Average
 from pipeline.methods.client_weighting.common import estimators
+from pipeline.methods.client_weighting.exact_gradient import ExactGradient
+from pipeline.methods.client_weighting.fednest import FedNest
+from pipeline.methods.client_weighting.oracle_weights import OracleWeights
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
+from pipeline.methods.client_weighting.rfho import Rfho
+from pipeline.methods.client_weighting.sustain import Sustain
+from pipeline.methods.client_weighting.validation_only import ValidationOnly
 from pipeline.oracles import FusedOracle
-from pipeline.params import (
-    Afl,
-    Average,
-    ExactGradient,
-    FedNest,
-    OracleWeights,
-    PrimalDual,
-    Rfho,
-    Sustain,
-    ValidationOnly,
-)
 from pipeline.problems.toy import Toy
 from tests.core.helpers import PLAIN, PRINTED, make_context, run
 

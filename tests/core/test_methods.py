@@ -7,19 +7,17 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS, Cost
+from pipeline.methods.client_weighting.afl import Afl
+from pipeline.methods.client_weighting.average import Average
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.client_weighting.exact_gradient import ExactGradient
+from pipeline.methods.client_weighting.fednest import FedNest
+from pipeline.methods.client_weighting.oracle_weights import OracleWeights
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
+from pipeline.methods.client_weighting.rfho import Rfho
+from pipeline.methods.client_weighting.sustain import Sustain
+from pipeline.methods.client_weighting.validation_only import ValidationOnly
 from pipeline.oracles import FusedOracle, LoopOracle
-from pipeline.params import (
-    Afl,
-    Average,
-    ExactGradient,
-    FedNest,
-    OracleWeights,
-    PrimalDual,
-    Rfho,
-    Sustain,
-    ValidationOnly,
-)
 from pipeline.problems.toy import Toy
 from tests.core.helpers import LARGE, PLAIN, PRINTED, make_context, permuted, run, stationarity, well_conditioned
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.models import FlatModel
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.oracles.weighting import client_by_client
-from pipeline.params import PrimalDual
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.toy import Toy
 from pipeline.repetitions import Repetitions

@@ -9,8 +9,8 @@ import torch
 from pipeline import projections
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.client_weighting.common import estimators
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle, LoopOracle
-from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
 from tests.core.helpers import LARGE, PRINTED, make_context, permuted, run
 

@@ -7,7 +7,11 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
-from pipeline.params import Afl, FedNest, PrimalDual, Rfho, Sustain
+from pipeline.methods.client_weighting.afl import Afl
+from pipeline.methods.client_weighting.fednest import FedNest
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
+from pipeline.methods.client_weighting.rfho import Rfho
+from pipeline.methods.client_weighting.sustain import Sustain
 from pipeline.problems.toy import Toy
 from pipeline.repetitions import Repetitions
 from tests.core.helpers import PLAIN, make_context, run

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle
-from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
 from pipeline.training.loop import Loop
 from tests.core.helpers import LARGE, make_context, run, stationarity

@@ -8,9 +8,9 @@ import torch
 
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.client_weighting.common import steps
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.oracles.functional import FunctionalOracle
-from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
 from tests.core.helpers import make_context
 from tests.core.test_residual_dual import scalar
@@ -188,7 +188,7 @@ def test_rfho_differentiates_the_steps_it_takes(mode):
     """K = 1, one dimension, eta_w = 10 and f_0 of curvature 3: the step is shortened to 2/3, so
     g_x,i = -(2/3) f_i'(w_0) f_0'(w_1). From w_0 = 4 with f_i' = (4, 2): w_1 = 4 - (2/3) 3 = 2, f_0' = 3 (2 - 1) = 3,
     g_x = (-8, -4)."""
-    from pipeline.params import Rfho
+    from pipeline.methods.client_weighting.rfho import Rfho
 
     hyper = Rfho(mode=mode, weight_step="plain", eta_w=10.0)
     context = dataclasses.replace(make_context(hyper, TWO), step_sizes={"w": 10.0})

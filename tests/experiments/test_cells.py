@@ -15,10 +15,11 @@ from experiments.primal_dual_weighting import figures, page, tables, toy, winner
 from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
 from experiments.primal_dual_weighting.params import Profile, ToyFigures
 from experiments.study import load_study
+from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS, Cost
-from pipeline.params import FedNestGeneral, Params
-from pipeline.params.loading import dotted
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.params import Params
 from tests.core.bilevel.helpers import make_context, one_round
 from tests.core.bilevel.quadratic import random
 

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.catalog import CATALOG, data_for, problem_in_use
+from pipeline.config.spec import dotted, override
+from pipeline.data.catalog import CATALOG, data_for
 from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
+from pipeline.methods import ALGORITHMS as METHODS
+from pipeline.methods.consensus.common.local_context import LocalOptions
 from pipeline.models import MODELS
-from pipeline.params import METHODS, LocalOptions, Params
-from pipeline.params.loading import dotted, load_params, schema
+from pipeline.models import MODELS as MODEL_NAMES
+from pipeline.params import Params
+from pipeline.params.reading import load_params, schema
+from pipeline.params.resolve import problem_in_use
 from pipeline.params.rules import check_rules
-from pipeline.params.sections import MODEL_NAMES
-from pipeline.params.spec import override
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "params.yaml").read_text()

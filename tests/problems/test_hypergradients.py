@@ -11,8 +11,13 @@ from torch.func import hessian, jacrev
 
 from pipeline import randomness
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import SimFbo
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
-from pipeline.params import AggItd, FedBio, FedBioAcc, FedNestGeneral, LFedNest, SimFbo
 from tests.core.bilevel.helpers import make_context, one_round
 from tests.problems.small import CLIENTS, OWN, TRAIN, P, problems, start
 

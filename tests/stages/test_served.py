@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from pipeline.command import Paths
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.data.datasets import prepare
 from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.tracking.publish import read_clients
 from stages import evaluate, partition, train
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
-from pipeline.params.spec import override
+from pipeline.config.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.training.best import Best, fell
 from tests.training.helpers import Ruin
 from tests.training.test_training import Interrupt, StopAt, fit

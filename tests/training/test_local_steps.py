@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.sections import Train
+from pipeline.config.spec import override
 from pipeline.data.partition import make_partition
+from pipeline.data.scheme_settings import Iid, Quantity
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.methods.consensus.common import local_training
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.registry import FAMILIES
 from pipeline.oracles import FusedLocal, LoopLocal
-from pipeline.params import Federation, Model, Params, Partition, Train
-from pipeline.params.pairs import FAMILIES
-from pipeline.params.partitions import Iid, Quantity
-from pipeline.params.spec import override
+from pipeline.params import Federation, Model, Params, PartitionSettings
+from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.training.run import build_module
@@ -37,7 +38,7 @@ def mixed(digits):
     return make_partition(digits.train_labels, "digits", 10, resolve(Params(partition=IID)).partition, seed=0)
 
 
-IID = Partition(scheme="iid", iid=Iid(10))
+IID = PartitionSettings(scheme="iid", iid=Iid(10))
 
 
 def of(params, name, **settings):
@@ -187,7 +188,7 @@ def test_local_epochs_use_each_sample_once(digits):
         Params(
             algorithm="fedavg",
             model=Model("linear"),
-            partition=Partition(scheme="quantity", quantity=Quantity(20, 1.0, 5)),
+            partition=PartitionSettings(scheme="quantity", quantity=Quantity(20, 1.0, 5)),
             federation=Federation(batch_size=10, aggregation="samples"),
             train=Train(rounds=1, accelerator="cpu"),
         )

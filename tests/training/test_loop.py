@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.methods import ALGORITHMS
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.sharing import Share
 from pipeline.training.loop import Loop
 from pipeline.training.resume import ResumeFolder

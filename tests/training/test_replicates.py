@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.methods import ALGORITHMS
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.seeds import key
 from pipeline.sharing import Share

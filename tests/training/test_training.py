@@ -16,12 +16,12 @@ import pytorch_lightning as pl
 import torch
 
 import pipeline
-from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle
-from pipeline.params import PrimalDual
+from pipeline.params.resolve import resolve
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.results import load_variables

@@ -29,13 +29,33 @@ Per active client: 2N + 2 exchanges (N + 2 without correction); up (2N + N - Q) 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Cost, State, Step
 from pipeline.methods.bilevel import fednest_general
 from pipeline.methods.bilevel.common import fedinn
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, assigning, rows
-from pipeline.params import AggItd
+from pipeline.methods.bilevel.common.bilevel_context import BILEVEL, BilevelContext, assigning, rows
+from pipeline.methods.bilevel.common.fedinn import NestedSteps
+
+
+@dataclass(frozen=True)
+class AggItd(NestedSteps):
+    """Aggregated iterative differentiation."""
+
+    correction: Literal["svrg", "none"] = param(
+        "svrg", "svrg = local steps corrected against client drift, one exchange more; none = plain local descent"
+    )
+    series_terms: int = param(5, "lower rounds, which are the terms of the series too", ge=1, symbol="N")
+    series: Literal["deterministic", "randomised"] = param(
+        "randomised", "randomised = from a random round Q on, as published; deterministic = its mean"
+    )
+    counting: Literal["exchanges", "published"] = param(
+        "exchanges", "2N + 2, what is exchanged, or 2N + 3, what the original is recalled to count"
+    )
 
 
 def init(context: BilevelContext) -> State:
@@ -77,6 +97,12 @@ def step(state: State, context: BilevelContext) -> Step:
     return Step({"x": x - x_new, "y": y - y_t}, work + Cost(counted, floats_up=up * n, floats_down=down * n))
 
 
-AGGITD = assigning(init, step, "xy")
-
-__all__ = ["AGGITD", "AggItd"]
+AGGITD = assigning(
+    init,
+    step,
+    "xy",
+    name="aggitd",
+    summary="general: the series rides on the lower level's exchanges",
+    family=BILEVEL,
+    options=AggItd,
+)

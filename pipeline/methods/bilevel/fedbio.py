@@ -31,12 +31,27 @@ Per active client and round: one exchange; d_x + 2 d_y numbers each way; 3 gradi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Cost, State, Step
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, assigning, start
+from pipeline.methods.bilevel.common.bilevel_context import BILEVEL, BilevelContext, BilevelOptions, assigning, start
 from pipeline.methods.bilevel.common.directions import Point, directions, draw, work
-from pipeline.params import FedBio
+
+
+@dataclass(frozen=True)
+class FedBio(BilevelOptions):
+    """Local steps on all three variables."""
+
+    eta_x: float = param(0.001, "step size of the upper variable", gt=0, symbol="eta")
+    eta_y: float = param(0.05, "step size of the lower variable", gt=0, symbol="gamma")
+    eta_v: float = param(0.02, "step size of the adjoint", gt=0, symbol="tau")
+    local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
+    shared_batch: bool = param(
+        False, "one minibatch of each kind for all three directions: cheaper, but their noises are correlated"
+    )
 
 
 def init(context: BilevelContext) -> State:
@@ -64,6 +79,12 @@ def step(state: State, context: BilevelContext) -> Step:
     return Step({name: u - u_new for name, u, u_new in zip("xyv", server, new, strict=True)}, cost)
 
 
-FEDBIO = assigning(init, step, "xyv")
-
-__all__ = ["FEDBIO", "FedBio"]
+FEDBIO = assigning(
+    init,
+    step,
+    "xyv",
+    name="fedbio",
+    summary="general: local steps on all variables, then averaging",
+    family=BILEVEL,
+    options=FedBio,
+)

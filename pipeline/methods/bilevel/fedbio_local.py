@@ -36,13 +36,45 @@ and d_x more down where clients come and go. 3 gradients, Q + 1 products per eva
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Cost, State, Step
 from pipeline.methods.bilevel.common import neumann, storm
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, ClientUpper, assigning, rows
-from pipeline.params import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.common.bilevel_context import (
+    LOCAL_LOWER,
+    BilevelContext,
+    BilevelOptions,
+    ClientUpper,
+    assigning,
+    rows,
+)
+from pipeline.methods.bilevel.common.storm import Momentum
+
+
+@dataclass(frozen=True)
+class FedBioLocal(BilevelOptions):
+    """FedBiO with local lower levels."""
+
+    eta_x: float = param(0.01, "step size of the upper variable", gt=0, symbol="eta")
+    eta_y: float = param(0.1, "step size of the clients' lower variables", gt=0, symbol="gamma")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="tau")
+    series_terms: int = param(6, "terms of the Neumann series, one product fewer", ge=1, symbol="Q + 1")
+    local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
+
+
+@dataclass(frozen=True)
+class FedBioAccLocal(Momentum):
+    """The same with recursive momentum."""
+
+    eta_x: float = param(0.02, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
+    eta_y: float = param(0.2, "step size of the clients' lower variables, times alpha_t", gt=0, symbol="gamma")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="tau")
+    series_terms: int = param(6, "terms of the Neumann series, one product fewer", ge=1, symbol="Q + 1")
+    local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
 
 
 def init(context: BilevelContext, method: str = "fedbio_local") -> State:
@@ -134,7 +166,23 @@ def _work(context: BilevelContext, evaluations: int) -> Cost:
     return Cost(gradients=evaluations) + neumann.local_work(context, evaluations, context.hyper.series_terms)
 
 
-FEDBIO_LOCAL = assigning(init, step, "x", rows="Y")
-FEDBIOACC_LOCAL = assigning(init_acc, step_acc, "x", rows="Y omega last")
-
-__all__ = ["FEDBIOACC_LOCAL", "FEDBIO_LOCAL", "FedBioAccLocal", "FedBioLocal"]
+FEDBIO_LOCAL = assigning(
+    init,
+    step,
+    "x",
+    rows="Y",
+    name="fedbio_local",
+    summary="local lower levels: local steps, x averaged",
+    family=LOCAL_LOWER,
+    options=FedBioLocal,
+)
+FEDBIOACC_LOCAL = assigning(
+    init_acc,
+    step_acc,
+    "x",
+    rows="Y omega last",
+    name="fedbioacc_local",
+    summary="local lower levels: the same with recursive momentum",
+    family=LOCAL_LOWER,
+    options=FedBioAccLocal,
+)

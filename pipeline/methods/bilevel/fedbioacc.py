@@ -31,14 +31,32 @@ come and go and the averages must be sent afresh; twice FedBiO's work, and one e
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Cost, State, Step
 from pipeline.methods.bilevel.common import storm
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, assigning, start
+from pipeline.methods.bilevel.common.bilevel_context import BILEVEL, BilevelContext, assigning, start
 from pipeline.methods.bilevel.common.directions import Point, directions, draw, work
-from pipeline.params import FedBioAcc
+from pipeline.methods.bilevel.common.storm import Momentum
+
+
+@dataclass(frozen=True)
+class FedBioAcc(Momentum):
+    """FedBiO with recursive momentum."""
+
+    eta_x: float = param(0.01, "step size of the upper variable, times alpha_t", gt=0, symbol="eta")
+    eta_y: float = param(0.2, "step size of the lower variable, times alpha_t", gt=0, symbol="gamma")
+    eta_v: float = param(0.06, "step size of the adjoint, times alpha_t", gt=0, symbol="tau")
+    storm_v: float = param(1.0, "momentum of the adjoint", ge=0, symbol="c_u")
+    local_steps: int = param(5, "iterations between synchronisations: one round of train.rounds", ge=1, symbol="I")
+    shared_batch: bool = param(
+        False, "one minibatch of each kind for all three directions: cheaper, but their noises are correlated"
+    )
+
 
 MOMENTA = ("nu", "omega", "q")
 
@@ -106,6 +124,12 @@ def _initial_momenta(context: BilevelContext, server: Point, clients: Tensor, p:
     return Point(*context.share.total(*(p.to(server.y) @ G for G in found))).rows(len(clients))
 
 
-FEDBIOACC = assigning(init, step, "xyv")
-
-__all__ = ["FEDBIOACC", "FedBioAcc"]
+FEDBIOACC = assigning(
+    init,
+    step,
+    "xyv",
+    name="fedbioacc",
+    summary="general: the same with recursive momentum",
+    family=BILEVEL,
+    options=FedBioAcc,
+)

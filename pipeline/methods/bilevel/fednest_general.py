@@ -38,13 +38,50 @@ exchange for grad_y f and its set fall away.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Cost, State, Step
 from pipeline.methods.bilevel.common import fedinn, neumann, step_counts
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, Cohort, UpperLevel, assigning, rows, start
-from pipeline.params import FedNestGeneral
+from pipeline.methods.bilevel.common.bilevel_context import (
+    BILEVEL,
+    BilevelContext,
+    Cohort,
+    UpperLevel,
+    assigning,
+    rows,
+    start,
+)
+from pipeline.methods.bilevel.common.fedinn import NestedSteps
+
+
+@dataclass(frozen=True)
+class FedNestGeneral(NestedSteps):
+    """FedNest for any bilevel problem."""
+
+    lower_rounds: int = param(1, "calls of FedInn before each step of the upper variable", ge=1, symbol="T")
+    correction: Literal["svrg", "none"] = param(
+        "svrg", "svrg = local steps corrected against client drift, one exchange more; none = plain local descent"
+    )
+    series_terms: int = param(
+        5, "terms of the Neumann series; with the public code's modes one more than its number", ge=1, symbol="N"
+    )
+    series: Literal["deterministic", "randomised"] = param(
+        "deterministic", "of `mode: clean`: the whole series, or one random product of the same mean"
+    )
+    mode: Literal["clean", "code_global_batch", "code_local_batch"] = param(
+        "clean", "clean = as published; code_... = the sums over local products of the public code's two modes"
+    )
+    client_sets: Literal["fresh", "one"] = param(
+        "fresh", "active clients of the series' exchanges and the step of x: drawn for each, or one set for all"
+    )
+    counting: Literal["published", "exchanges"] = param(
+        "published", "of deterministic series: the published 2T + N + 3 exchanges, or those of N terms, one fewer"
+    )
 
 
 def init(context: BilevelContext, method: str = "fednest_general") -> State:
@@ -88,6 +125,13 @@ def fed_out(
     return x_new, cost + Cost(1, floats_up=up, floats_down=len(y) * n, gradients=gradients, hvps=n)
 
 
-FEDNEST_GENERAL = assigning(init, step, "xy", inner_steps=lambda hyper: hyper.lower_rounds + 1)
-
-__all__ = ["FEDNEST_GENERAL", "FedNestGeneral"]
+FEDNEST_GENERAL = assigning(
+    init,
+    step,
+    "xy",
+    inner_steps=lambda hyper: hyper.lower_rounds + 1,
+    name="fednest_general",
+    summary="general: FedNest beyond client weighting",
+    family=BILEVEL,
+    options=FedNestGeneral,
+)

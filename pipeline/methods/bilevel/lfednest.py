@@ -26,12 +26,17 @@ Per active client: T + 1 exchanges (2T + 1 with correction); up T d_y + d_x (2T 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from torch import Tensor
 
+from pipeline.config.spec import param
 from pipeline.errors import not_allowed
 from pipeline.methods.base import Cost, State, Step
 from pipeline.methods.bilevel.common import fedinn, neumann, step_counts
 from pipeline.methods.bilevel.common.bilevel_context import (
+    EITHER_LOWER,
     BilevelContext,
     ClientUpper,
     Cohort,
@@ -39,7 +44,18 @@ from pipeline.methods.bilevel.common.bilevel_context import (
     assigning,
     rows,
 )
-from pipeline.params import LFedNest
+from pipeline.methods.bilevel.common.fedinn import NestedSteps
+
+
+@dataclass(frozen=True)
+class LFedNest(NestedSteps):
+    """FedNest's local variant."""
+
+    lower_rounds: int = param(1, "rounds of local steps before each step of the upper variable", ge=1, symbol="T")
+    correction: Literal["svrg", "none"] = param(
+        "none", "none = LFedNest; svrg = LFedNest_SVRG, whose steps of y are corrected against client drift"
+    )
+    series_terms: int = param(6, "terms of each client's own Neumann series", ge=1, symbol="M")
 
 
 def init(context: BilevelContext) -> State:
@@ -114,6 +130,14 @@ def _upper_direction(
     return context.total(p @ (x - Z)), cost + neumann.local_work(context, int(tau.sum()), terms)
 
 
-LFEDNEST = assigning(init, step, "xy", inner_steps=lambda hyper: hyper.lower_rounds + 1, rows="Y")
-
-__all__ = ["LFEDNEST", "LFedNest"]
+LFEDNEST = assigning(
+    init,
+    step,
+    "xy",
+    inner_steps=lambda hyper: hyper.lower_rounds + 1,
+    rows="Y",
+    name="lfednest",
+    summary="general: every client's own hypergradient steps, averaged",
+    family=EITHER_LOWER,
+    options=LFedNest,
+)

@@ -35,16 +35,52 @@ record shows whether it is ever reached.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 
 from pipeline import projections
+from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.bilevel.common import step_counts
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, start
+from pipeline.methods.bilevel.common.bilevel_context import BILEVEL, BilevelContext, start
 from pipeline.methods.bilevel.common.directions import Point, directions, draw, work
-from pipeline.params import ShroFbo, SimFbo
+from pipeline.methods.bilevel.common.step_counts import HeterogeneousSteps
+
+
+@dataclass(frozen=True)
+class SimFbo(HeterogeneousSteps):
+    """One loop, one exchange."""
+
+    main_step_size: ClassVar[str] = "gamma_y"
+
+    gamma_x: float = param(0.05, "server's step size of the upper variable", gt=0, symbol="gamma_x")
+    gamma_y: float = param(0.2, "server's step size of the lower variable", gt=0, symbol="gamma_y")
+    gamma_v: float = param(0.1, "server's step size of the adjoint", gt=0, symbol="gamma_v")
+    eta_x: float = param(0.05, "clients' step size of the upper variable; no effect with one local step", ge=0)
+    eta_y: float = param(0.2, "clients' step size of the lower variable; no effect with one local step", ge=0)
+    eta_v: float = param(0.1, "clients' step size of the adjoint; no effect with one local step", ge=0)
+    adjoint_radius: float = param(
+        100.0, "the server keeps the adjoint in this ball; it should (almost) never be reached", gt=0, symbol="r"
+    )
+    local_coefficients: Literal["constant", "momentum", "proximal"] | list[float] = param(
+        "constant",
+        "weights of a client's local gradients: constant = plain descent, momentum, proximal, or a list, one per step",
+        symbol="a_i",
+    )
+    local_coefficient: float = param(
+        0.5, "of momentum (its factor) and proximal (strength times local step); unused otherwise", ge=0, lt=1
+    )
+    shared_batch: bool = param(
+        False, "one minibatch of each kind for all three directions: cheaper, but not what the analysis assumes"
+    )
+
+
+@dataclass(frozen=True)
+class ShroFbo(SimFbo):
+    """SimFBO that forgives unequal local steps."""
 
 
 def init(context: BilevelContext, method: str) -> State:
@@ -85,19 +121,19 @@ def step(state: State, context: BilevelContext, normalised: bool) -> Step:
     return Step(moves, Cost(1, floats_up=floats, floats_down=floats + frozen) + work(context, int(tau.sum())))
 
 
-def _method(name: str, normalised: bool) -> Algorithm[BilevelContext]:
+def _method(name: str, summary: str, options: type[SimFbo], normalised: bool) -> Algorithm[BilevelContext]:
     return Algorithm(
-        context=BilevelContext,
+        name=name,
+        summary=summary,
+        family=BILEVEL,
+        options=options,
         init=partial(init, method=name),
         step=partial(step, normalised=normalised),
-        inner_steps=lambda hyper: 1,
         step_sizes=lambda hyper: {"x": hyper.gamma_x, "y": hyper.gamma_y, "v": hyper.gamma_v},
         projections={"v": lambda value, hyper: projections.ball(value, hyper.adjoint_radius)},
         reports={"adjoint_norm": lambda variables: torch.linalg.vector_norm(variables["v"])},
     )
 
 
-SIMFBO = _method("simfbo", normalised=False)
-SHROFBO = _method("shrofbo", normalised=True)
-
-__all__ = ["SHROFBO", "SIMFBO", "ShroFbo", "SimFbo"]
+SIMFBO = _method("simfbo", "general: one loop, one exchange a round", SimFbo, normalised=False)
+SHROFBO = _method("shrofbo", "general: SimFBO that forgives unequal local steps", ShroFbo, normalised=True)

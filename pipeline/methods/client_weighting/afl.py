@@ -24,11 +24,21 @@ Per active client and iteration: one exchange, down w (d), up g_i and f_i (d + 1
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pipeline import projections
+from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, lower, steps
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import Afl
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class Afl(ServerOptions):
+    """The worst mixture of clients."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.1, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
 
 
 def init(context: WeightingContext) -> State:
@@ -56,14 +66,14 @@ def step(state: State, context: WeightingContext) -> Step:
 
 
 AFL = Algorithm(
-    context=WeightingContext,
+    name="afl",
+    summary="agnostic: the worst mixture of clients",
+    family=WEIGHTING,
+    options=Afl,
     init=init,
     step=step,
-    inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
     measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["AFL", "Afl"]

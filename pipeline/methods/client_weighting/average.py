@@ -14,12 +14,21 @@ Per active client and iteration: one exchange, d numbers up and d down, one grad
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, State
 from pipeline.methods.client_weighting.common import estimators, lower
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import Average
+from pipeline.methods.client_weighting.common.weighting_context import WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class Average(ServerOptions):
+    """Fixed weights: 1/N, or by samples."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 def init(context: WeightingContext) -> State:
@@ -37,13 +46,12 @@ def with_weights(context: WeightingContext, w: Tensor, x: Tensor) -> State:
 
 
 AVERAGE = Algorithm(
-    context=WeightingContext,
+    name="average",
+    summary="baseline: fixed equal weights",
+    family=WEIGHTING,
+    options=Average,
     init=init,
     step=lower.descend,
-    inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w},
-    projections={},
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["AVERAGE", "Average"]

@@ -22,17 +22,40 @@ K d + d(d+1)/2 + 1, down K d + d + 2d; K + 1 gradients, d products.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from pipeline import projections
+from pipeline.config.spec import param
 from pipeline.errors import UserError
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, lower, steps
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import ExactGradient
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
+from pipeline.models import MODELS
+
+
+@dataclass(frozen=True)
+class ExactGradient(ServerOptions):
+    """Dense inverse Hessian, for small models."""
+
+    eta_w: float = param(0.03, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
+
 
 LARGEST = 2000
+
+
+def check(name: str, options: ExactGradient, params: Any, problem: str) -> None:
+    """UserError for a network of ours: each has thousands of parameters on any image data set."""
+    if problem != "toy" and params.model.name in MODELS:
+        raise UserError(
+            f"algorithm: {name} needs a dense Hessian, so at most {LARGEST} model parameters; {params.model.name} on"
+            f" {params.data.name} has more. Fix: another algorithm, such as primal_dual; or data.name: toy."
+        )
 
 
 def init(context: WeightingContext) -> State:
@@ -76,7 +99,11 @@ def _hessian(context: WeightingContext, w: Tensor, x: Tensor, active: Tensor) ->
 
 
 EXACT_GRADIENT = Algorithm(
-    context=WeightingContext,
+    name="exact_gradient",
+    summary="reference for the toy problem: dense inverse Hessian",
+    family=WEIGHTING,
+    options=ExactGradient,
+    check=check,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps + 1,
@@ -85,5 +112,3 @@ EXACT_GRADIENT = Algorithm(
     measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["EXACT_GRADIENT", "ExactGradient"]

@@ -24,11 +24,30 @@ down K d + 2K d + 2d (w; w and a vector; w and v); K + 1 gradients, K products.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from pipeline import projections
+from pipeline.config.spec import Auto, NonNegativeInt, param
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, lower, steps, weighted_neumann
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import FedNest
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class FedNest(ServerOptions):
+    """Lower steps and a Neumann series."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
+    inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
+    series_products: NonNegativeInt | Auto = param(
+        "auto", "Hessian-vector products of the series; auto = inner_steps", symbol="Q"
+    )
+    series: Literal["deterministic", "randomised"] = param(
+        "deterministic", "the whole series, or one random product of the same mean"
+    )
 
 
 def init(context: WeightingContext) -> State:
@@ -57,7 +76,11 @@ def step(state: State, context: WeightingContext) -> Step:
 
 
 FEDNEST = Algorithm(
-    context=WeightingContext,
+    name="fednest",
+    summary="steps of the model, then a Neumann series for the weights",
+    family=WEIGHTING,
+    options=FedNest,
+    general_form="fednest_general",
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps + 1,
@@ -66,5 +89,3 @@ FEDNEST = Algorithm(
     measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["FEDNEST", "FedNest"]

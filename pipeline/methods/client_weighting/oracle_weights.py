@@ -13,11 +13,20 @@ up and d down, one gradient per active client and iteration.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, State
 from pipeline.methods.client_weighting import average
 from pipeline.methods.client_weighting.common import estimators, lower
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import OracleWeights
+from pipeline.methods.client_weighting.common.weighting_context import WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class OracleWeights(ServerOptions):
+    """Fixed weights: the clean clients' label shares."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 def init(context: WeightingContext) -> State:
@@ -27,13 +36,12 @@ def init(context: WeightingContext) -> State:
 
 
 ORACLE_WEIGHTS = Algorithm(
-    context=WeightingContext,
+    name="oracle_weights",
+    summary="baseline: fixed weights that know who is clean",
+    family=WEIGHTING,
+    options=OracleWeights,
     init=init,
     step=lower.descend,
-    inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w},
-    projections={},
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["ORACLE_WEIGHTS", "OracleWeights"]

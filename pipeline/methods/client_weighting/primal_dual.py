@@ -98,13 +98,72 @@ How the defaults were chosen: `experiments/trust`, "Defaults".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 
 from pipeline import projections
+from pipeline.config.spec import Auto, PositiveInt, param
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, steps
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import PrimalDual
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class PrimalDual(ServerOptions):
+    """The lead method."""
+
+    dual: Literal["residual", "printed"] = param(
+        "residual",
+        "residual = the dual steps along its own residual grad f_0 + H lambda; printed = along the weighted gradient,"
+        " as the paper prints it: the same stationary points, but it carries the path of training and ranks clients"
+        " backward at first",
+    )
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    gamma: float = param(
+        4.0, "augmentation: how strongly w also descends the weighted training loss", gt=0, symbol="Gamma"
+    )
+    gamma_schedule: Literal["rising", "constant"] = param(
+        "constant",
+        "rising = Gamma / s, s the schedule's factor, at the same step along the weighted training loss, for a model"
+        " nearer that loss's minimum; constant = the paper",
+    )
+    dual_radius: float = param(
+        5.0,
+        "the dual is kept in this ball; too small biases the weights, too large may swing",
+        gt=0,
+        symbol="D_lambda",
+    )
+    dual_damping: float = param(
+        0.0,
+        "adds gamma times this to every curvature of the dual's system, which bounds it where the loss is flat;"
+        " 0 = the paper",
+        ge=0,
+        symbol="rho",
+    )
+    dual_init: Literal["zero", "gradient"] = param(
+        "zero", "initial dual: zero, or -grad f_0(w_1) cut to the ball (one step of the linear solve)"
+    )
+    inner_steps: int = param(1, "updates of (w, lambda) per update of the weights", ge=1, symbol="K")
+    product_batch_size: PositiveInt | Auto | Literal["shared"] = param(
+        "auto",
+        "minibatch of the Hessian-vector product; auto = federation.batch_size; shared = the gradient's own minibatch,"
+        " one pass for both, against the theory's independence",
+        symbol="B'",
+    )
+    hypergradient_iterate: Literal["last", "random"] = param(
+        "last",
+        "inner step whose lambda and gradients move the weights: last as in the listing, random as in the theory",
+    )
+    hypergradient_batch: Literal["both", "gradient", "product"] = param(
+        "both",
+        "minibatch of lambda^T grad f_i: gradient = the gradient's, as in the listing; product = the product's, also"
+        " unbiased; both = the mean of the two, half the variance for one more number sent;"
+        " memory always uses its stored gradients, and with product_batch_size: shared there is but one",
+    )
 
 
 def init(context: WeightingContext) -> State:
@@ -196,7 +255,10 @@ def _hypergradient_step(context: WeightingContext) -> int:
 
 
 PRIMAL_DUAL = Algorithm(
-    context=WeightingContext,
+    name="primal_dual",
+    summary="the lead method: primal-dual client weighting",
+    family=WEIGHTING,
+    options=PrimalDual,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps,
@@ -209,5 +271,3 @@ PRIMAL_DUAL = Algorithm(
     client_rows=frozenset({"G", "H"}),
     reports={"dual_norm": lambda variables: torch.linalg.vector_norm(variables["lambda"])},
 )
-
-__all__ = ["PRIMAL_DUAL", "PrimalDual"]

@@ -37,15 +37,50 @@ The steps must be plain ones: with momentum or Adam the realised steps are other
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import torch
 from torch import Tensor
 
 from pipeline import projections
+from pipeline.config.spec import param
+from pipeline.errors import not_allowed
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, lower, steps
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import Rfho
-from pipeline.params.rules import require_plain_steps
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class Rfho(ServerOptions):
+    """Differentiation through realised steps."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    inner_steps: int = param(1, "steps of the model that are differentiated through", ge=1, symbol="K")
+    mode: Literal["reverse", "forward", "realtime"] = param(
+        "reverse",
+        "reverse and forward give the same hypergradient (forward costs N products a step); realtime = forward, with"
+        " dw/dx carried over from one outer iteration to the next",
+    )
+
+
+def require_plain_steps(name: str, options: Rfho, *_: Any) -> None:
+    """UserError for an optimizer other than sgd and for clipping: the derivation contains the step itself."""
+    if options.optimizer != "sgd":
+        raise not_allowed(
+            f"algorithms.{name}.optimizer",
+            options.optimizer,
+            f"sgd, since {name} differentiates through plain steps of the model",
+            "set it to sgd, or choose another algorithm",
+        )
+    if options.clip_norm:
+        raise not_allowed(
+            f"algorithms.{name}.clip_norm",
+            options.clip_norm,
+            f"0, since {name} differentiates through plain steps of the model",
+            "set it to 0, or choose another algorithm",
+        )
 
 
 def init(context: WeightingContext) -> State:
@@ -119,7 +154,11 @@ def _forward(state: State, context: WeightingContext) -> Step:
 
 
 RFHO = Algorithm(
-    context=WeightingContext,
+    name="rfho",
+    summary="differentiation through realised steps of the model",
+    family=WEIGHTING,
+    options=Rfho,
+    check=require_plain_steps,
     init=init,
     step=step,
     inner_steps=lambda hyper: hyper.inner_steps + 1,
@@ -128,5 +167,3 @@ RFHO = Algorithm(
     measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["RFHO", "Rfho"]

@@ -29,13 +29,32 @@ remember it: up d more, down 2 less. 2 gradients, 2K products. At t = 1 there is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from torch import Tensor
 
 from pipeline import projections
+from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, lower, steps, weighted_neumann
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import Sustain
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class Sustain(ServerOptions):
+    """A single loop with recursive momentum."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
+    storm_weight: float = param(
+        0.5, "share of the fresh estimate in a direction; 1 = plain stochastic descent", gt=0, le=1, symbol="c"
+    )
+    series_products: int = param(1, "Hessian-vector products of the Neumann series", ge=0, symbol="K")
+    series: Literal["deterministic", "randomised"] = param(
+        "deterministic", "the whole series, or one random product of the same mean"
+    )
 
 
 def init(context: WeightingContext) -> State:
@@ -92,14 +111,14 @@ def _cost_of_two(one: Cost, context: WeightingContext, remembers: bool) -> Cost:
 
 
 SUSTAIN = Algorithm(
-    context=WeightingContext,
+    name="sustain",
+    summary="single loop with recursive momentum and a Neumann series",
+    family=WEIGHTING,
+    options=Sustain,
     init=init,
     step=step,
-    inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w, "x": hyper.eta_x},
     projections={"x": lambda value, hyper: projections.simplex(value)},
     measures=steps.MEASURES,
     client_rows=estimators.ROWS,
 )
-
-__all__ = ["SUSTAIN", "Sustain"]

@@ -11,13 +11,22 @@ The baseline "val" of the lead paper: w <- w - eta_w grad f_0(w; B_0). Nothing i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from pipeline import projections
+from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting.common import steps
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params import ValidationOnly
+from pipeline.methods.client_weighting.common.weighting_context import WEIGHTING, ServerOptions, WeightingContext
+
+
+@dataclass(frozen=True)
+class ValidationOnly(ServerOptions):
+    """The server's validation set alone."""
+
+    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
 
 
 def init(context: WeightingContext) -> State:
@@ -34,12 +43,11 @@ def step(state: State, context: WeightingContext) -> Step:
 
 
 VALIDATION_ONLY = Algorithm(
-    context=WeightingContext,
+    name="validation_only",
+    summary="baseline: the server's validation set alone",
+    family=WEIGHTING,
+    options=ValidationOnly,
     init=init,
     step=step,
-    inner_steps=lambda hyper: 1,
     step_sizes=lambda hyper: {"w": hyper.eta_w},
-    projections={},
 )
-
-__all__ = ["VALIDATION_ONLY", "ValidationOnly"]

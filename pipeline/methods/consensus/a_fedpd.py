@@ -44,14 +44,30 @@ active client's e_i only by its distance from the mean of n models: on quadratic
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+from pipeline.config.spec import param
 from pipeline.errors import not_allowed
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import dual, local_training
+from pipeline.methods.consensus.common.dual import DualOptions
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.methods.consensus.common.local_training import Rule
 from pipeline.participation import fixed_count
+
+
+@dataclass(frozen=True)
+class AFedPd(DualOptions):
+    """Aligned primal-dual."""
+
+    served: ClassVar[str] = "w_bar"  # Algorithm 1 returns the mean of the models that came back
+
+    form: Literal["low_memory", "reference"] = param(
+        "low_memory",
+        "the same iterates: reference = all duals move every round; low_memory = deviations, of which only active"
+        " clients' rows are touched",
+    )
 
 
 def init(context: LocalContext, method: str = "a_fedpd") -> State:
@@ -111,4 +127,10 @@ def _low_memory(state: State, context: LocalContext, rule: dict[str, Any]) -> St
     return dual.move(state, context, active, trained, theta, bar, down=2, server=kept, client=0, dual_mean=mean)
 
 
-A_FEDPD = dual.method(init, step)
+A_FEDPD = dual.method(
+    name="a_fedpd",
+    summary="primal-dual with virtual dual steps of absent clients",
+    options=AFedPd,
+    init=init,
+    step=step,
+)

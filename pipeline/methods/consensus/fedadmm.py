@@ -14,11 +14,18 @@ motivation. Per active client: d down, d up (theta_i + lambda_i / rho), K gradie
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import dual
+from pipeline.methods.consensus.common.dual import DualOptions
 from pipeline.methods.consensus.common.local_context import LocalContext
+
+
+@dataclass(frozen=True)
+class FedAdmm(DualOptions):
+    """Primal-dual, averaging active clients only."""
 
 
 def step(state: State, context: LocalContext, **rule: Any) -> Step:
@@ -29,4 +36,4 @@ def step(state: State, context: LocalContext, **rule: Any) -> Step:
     return dual.move(state, context, active, trained, theta, context.mean(trained.models))
 
 
-FEDADMM = dual.method(dual.start, step)
+FEDADMM = dual.method(name="fedadmm", summary="primal-dual, averaging active clients only", options=FedAdmm, step=step)

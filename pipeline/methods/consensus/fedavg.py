@@ -18,9 +18,17 @@ K gradients.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import local_training, primal
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.primal import WeightedOptions
+
+
+@dataclass(frozen=True)
+class FedAvg(WeightedOptions):
+    """Federated averaging."""
 
 
 def step(state: State, context: LocalContext) -> Step:
@@ -30,4 +38,4 @@ def step(state: State, context: LocalContext) -> Step:
     return primal.move(state, context, active, trained)
 
 
-FEDAVG = primal.method(primal.start, step)
+FEDAVG = primal.method(name="fedavg", summary="local steps, then the mean of the models", options=FedAvg, step=step)

@@ -22,11 +22,27 @@ and m), d up, K gradients.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
+from pipeline.config.spec import param
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import local_training, primal
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.primal import WeightedOptions
+
+
+@dataclass(frozen=True)
+class FedCm(WeightedOptions):
+    """Client-level momentum."""
+
+    weight_decay: float = param(
+        0.0001,
+        "adds this times the client's model to every local step; the momentum makes 1/alpha times as much of it",
+        ge=0,
+    )
+    alpha: float = param(0.1, "share of the fresh gradient; 1 = FedAvg", gt=0, le=1, symbol="alpha")
 
 
 def init(context: LocalContext) -> State:
@@ -46,4 +62,4 @@ def step(state: State, context: LocalContext) -> Step:
     return primal.move(state, context, active, trained, down=2, server=2)
 
 
-FEDCM = primal.method(init, step)
+FEDCM = primal.method(name="fedcm", summary="averaging with client-level momentum", options=FedCm, init=init, step=step)

@@ -13,11 +13,18 @@ Per active client: d down, d up, K gradients; the client keeps lambda_i, the ser
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import dual
+from pipeline.methods.consensus.common.dual import DualOptions
 from pipeline.methods.consensus.common.local_context import LocalContext
+
+
+@dataclass(frozen=True)
+class FedDyn(DualOptions):
+    """Dynamic regularisation."""
 
 
 def step(state: State, context: LocalContext, **rule: Any) -> Step:
@@ -29,4 +36,4 @@ def step(state: State, context: LocalContext, **rule: Any) -> Step:
     return dual.move(state, context, active, trained, theta, bar, server=2)
 
 
-FEDDYN = dual.method(dual.start, step)
+FEDDYN = dual.method(name="feddyn", summary="dynamic regularisation", options=FedDyn, step=step)

@@ -13,23 +13,42 @@ client keeps lambda_i.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from pipeline.errors import not_allowed
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus import fedadmm
 from pipeline.methods.consensus.common import dual
+from pipeline.methods.consensus.common.dual import DualOptions
 from pipeline.methods.consensus.common.local_context import LocalContext
+
+
+@dataclass(frozen=True)
+class FedPd(DualOptions):
+    """Primal-dual, full participation."""
 
 
 def init(context: LocalContext) -> State:
     """All duals 0; UserError if some clients may be absent."""
-    if context.federation.participation < 1.0:
+    _require_all("fedpd", context.federation.participation)
+    return dual.start(context)
+
+
+def check(name: str, options: FedPd, params: Any, problem: str) -> None:
+    """As for all methods with duals, and full participation."""
+    dual.check(name, options, params, problem)
+    _require_all(name, params.federation.participation)
+
+
+def _require_all(name: str, participation: float) -> None:
+    if participation < 1.0:
         raise not_allowed(
             "federation.participation",
-            context.federation.participation,
-            "1.0 for fedpd, whose rule is defined for full participation only",
+            participation,
+            f"1.0 for {name}, whose rule is defined for full participation only",
             "set it to 1.0, or choose a_fedpd, feddyn or fedadmm",
         )
-    return dual.start(context)
 
 
 def step(state: State, context: LocalContext) -> Step:
@@ -37,4 +56,6 @@ def step(state: State, context: LocalContext) -> Step:
     return fedadmm.step(state, context)
 
 
-FEDPD = dual.method(init, step)
+FEDPD = dual.method(
+    name="fedpd", summary="primal-dual, full participation", options=FedPd, init=init, step=step, check=check
+)

@@ -15,9 +15,21 @@ rho = 0 is FedAvg. Per active client: d down, d up, K gradients.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.config.spec import param
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import local_training, primal
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.primal import WeightedOptions
+
+
+@dataclass(frozen=True)
+class FedProx(WeightedOptions):
+    """Averaging with a proximal term."""
+
+    rho: float = param(0.1, "weight of the proximal term", ge=0, symbol="mu")
 
 
 def step(state: State, context: LocalContext) -> Step:
@@ -27,4 +39,12 @@ def step(state: State, context: LocalContext) -> Step:
     return primal.move(state, context, active, trained, rho=context.hyper.rho)
 
 
-FEDPROX = primal.method(primal.start, step)
+def check(name: str, options: FedProx, params: Any, problem: str) -> None:
+    """As for all; but a single local step starts where the proximal term is 0."""
+    single = options.local_steps == 1 and not options.local_epochs
+    primal.check(name, options, params, problem, rho=0.0 if single else options.rho)
+
+
+FEDPROX = primal.method(
+    name="fedprox", summary="averaging with a proximal term", options=FedProx, step=step, check=check
+)

@@ -16,9 +16,21 @@ r = 0 is FedAvg. Per active client: d down, d up, 2 K gradients.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import local_training, primal
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.local_training import sam_epsilon, sam_radius
+from pipeline.methods.consensus.common.primal import WeightedOptions
+
+
+@dataclass(frozen=True)
+class FedSam(WeightedOptions):
+    """Averaging of sharpness-aware local steps."""
+
+    radius: float = sam_radius(0.05)
+    sam_eps: float = sam_epsilon()
 
 
 def step(state: State, context: LocalContext) -> Step:
@@ -28,4 +40,4 @@ def step(state: State, context: LocalContext) -> Step:
     return primal.move(state, context, active, local_training.train(context, state.variables["w"], active, rule))
 
 
-FEDSAM = primal.method(primal.start, step)
+FEDSAM = primal.method(name="fedsam", summary="averaging of sharpness-aware local steps", options=FedSam, step=step)

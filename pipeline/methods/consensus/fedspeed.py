@@ -18,10 +18,31 @@ r = 0 is FedDyn (simulator). Per active client: d down, d up, 2 K gradients; the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.config.spec import param
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus import fedadmm, feddyn
 from pipeline.methods.consensus.common import dual
+from pipeline.methods.consensus.common.dual import DualOptions
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.local_training import sam_epsilon, sam_radius
+
+
+@dataclass(frozen=True)
+class FedSpeed(DualOptions):
+    """FedDyn with sharpness-aware local steps."""
+
+    radius: float = sam_radius(0.1)
+    sam_eps: float = sam_epsilon()
+    variant: Literal["simulator", "original"] = param(
+        "simulator",
+        "simulator = FedDyn's server and purely sharpness-aware gradients; original = FedADMM's server and a mixture",
+    )
+    sam_share: float = param(
+        0.5, "of `variant: original`: share of the sharpness-aware gradient in the mixture", ge=0, le=1, symbol="alpha"
+    )
 
 
 def step(state: State, context: LocalContext) -> Step:
@@ -33,4 +54,4 @@ def step(state: State, context: LocalContext) -> Step:
     return feddyn.step(state, context, **sam)
 
 
-FEDSPEED = dual.method(dual.start, step)
+FEDSPEED = dual.method(name="fedspeed", summary="feddyn with sharpness-aware local steps", options=FedSpeed, step=step)

@@ -21,11 +21,21 @@ keeps c_i.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 
+from pipeline.errors import not_allowed
 from pipeline.methods.base import State, Step
 from pipeline.methods.consensus.common import local_training, primal
-from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.local_context import CONSENSUS, LocalContext
+from pipeline.methods.consensus.common.primal import PrimalOptions
+
+
+@dataclass(frozen=True)
+class Scaffold(PrimalOptions):
+    """Control variates."""
 
 
 def init(context: LocalContext) -> State:
@@ -49,4 +59,25 @@ def step(state: State, context: LocalContext) -> Step:
     return primal.move(state, context, active, trained, down=2, up=2, server=2, client=1)
 
 
-SCAFFOLD = primal.method(init, step, "controls")
+def check(name: str, options: Scaffold, params: Any, problem: str) -> None:
+    """As for all, and the plain mean of the clients' losses."""
+    primal.check(name, options, params, problem)
+    if params.federation.aggregation != "uniform":
+        raise not_allowed(
+            "federation.aggregation",
+            params.federation.aggregation,
+            f"uniform for {name}, whose control variates belong to the plain mean of the clients' losses",
+            "set it to uniform, or choose fedavg",
+        )
+
+
+SCAFFOLD = primal.method(
+    name="scaffold",
+    summary="control variates against client drift",
+    options=Scaffold,
+    family=CONSENSUS,
+    init=init,
+    step=step,
+    rows="controls",
+    check=check,
+)

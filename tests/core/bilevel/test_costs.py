@@ -7,18 +7,14 @@ import pytest
 import torch
 
 from pipeline.methods import ALGORITHMS, Cost
+from pipeline.methods.bilevel.aggitd import AggItd
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
-from pipeline.params import (
-    AggItd,
-    FedBio,
-    FedBioAcc,
-    FedBioAccLocal,
-    FedBioLocal,
-    FedNestGeneral,
-    LFedNest,
-    ShroFbo,
-    SimFbo,
-)
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from tests.core.bilevel.helpers import make_context, one_round
 from tests.core.bilevel.quadratic import random
 

@@ -8,18 +8,14 @@ import pytest
 import torch
 
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
 from pipeline.methods.bilevel.common.directions import Point, directions, draw
-from pipeline.params import (
-    AggItd,
-    FedBio,
-    FedBioAcc,
-    FedBioAccLocal,
-    FedBioLocal,
-    FedNestGeneral,
-    LFedNest,
-    ShroFbo,
-    SimFbo,
-)
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from tests.core.bilevel.helpers import close, make_context, run
 from tests.core.bilevel.quadratic import Quadratic, random
 from tests.core.bilevel.test_family import VARIANTS, made

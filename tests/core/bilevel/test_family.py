@@ -9,22 +9,18 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from pipeline.config.sections import Train
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
-from pipeline.params import (
-    AggItd,
-    FedBio,
-    FedBioAcc,
-    FedBioAccLocal,
-    FedBioLocal,
-    FedNestGeneral,
-    LFedNest,
-    Params,
-    ShroFbo,
-    SimFbo,
-    Train,
-)
+from pipeline.params import Params
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.tasks import Task

@@ -10,7 +10,10 @@ from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.bilevel.common import storm
 from pipeline.methods.bilevel.common.directions import Point, directions, draw
-from pipeline.params import FedBio, FedBioAcc, FedBioAccLocal, SimFbo
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.simfbo import SimFbo
 from tests.core.bilevel.helpers import FLAT, LARGE, close, from_point, make_context, run
 from tests.core.bilevel.quadratic import random
 

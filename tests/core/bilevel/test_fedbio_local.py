@@ -8,7 +8,11 @@ import torch
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.bilevel.common import neumann
-from pipeline.params import FedBio, FedBioAcc, FedBioAccLocal, FedBioLocal, LFedNest, SimFbo
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import SimFbo
 from tests.core.bilevel.helpers import FLAT, close, make_context, run
 from tests.core.bilevel.quadratic import random
 

@@ -7,8 +7,10 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
 from pipeline.methods.bilevel.common import fedinn, neumann
-from pipeline.params import AggItd, FedNestGeneral, LFedNest
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
 from tests.core.bilevel.helpers import close, from_point, make_context, one_round, run
 from tests.core.bilevel.quadratic import example_b, random
 

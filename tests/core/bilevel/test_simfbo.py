@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.bilevel.common import step_counts
 from pipeline.methods.bilevel.common.directions import Batches, Point, directions
-from pipeline.params import ShroFbo, SimFbo
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from tests.core.bilevel.helpers import LARGE, close, from_point, make_context, run
 from tests.core.bilevel.quadratic import example_a, example_b, random
 

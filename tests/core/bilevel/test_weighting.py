@@ -6,9 +6,14 @@ import torch
 
 from pipeline import projections
 from pipeline.methods import Federation
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.client_weighting.fednest import FedNest
 from pipeline.oracles import FusedOracle
-from pipeline.params import AggItd, FedBio, FedBioAcc, FedNest, FedNestGeneral, ShroFbo, SimFbo
 from pipeline.problems.general_weighting import GeneralWeighting
 from tests.core import helpers
 from tests.core.bilevel.helpers import LARGE, close, make_context, run

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from pipeline import randomness
 from pipeline.methods import ALGORITHMS, Federation, State
+from pipeline.methods import ALGORITHMS as METHODS
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.oracles import FusedLocal
-from pipeline.params.methods import METHODS, Algorithms
+from pipeline.params import Algorithms
 
 C, RHO = 8, 0.7
 SETTING = {"eta": 0.05, "local_steps": 6}

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pipeline import projections
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.consensus.common.weights import LearnedWeights
 from pipeline.oracles import FusedLocal, LoopLocal
-from pipeline.params.methods import LearnedWeights
 from tests.core.consensus.quadratics import Closed, Quadratics, close, context_for, options, run, theta
 
 

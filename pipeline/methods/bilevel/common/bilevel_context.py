@@ -29,15 +29,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import Section, param
 from pipeline.errors import UserError
-from pipeline.methods.base import Algorithm, PerClientContext, State, Step
+from pipeline.methods.base import Algorithm, Family, PerClientContext, State, Step
 from pipeline.oracles.bilevel import BILEVEL_ORACLES, BilevelOracle
 from pipeline.problems.base import Batch, BilevelProblem
+from pipeline.problems.forms import Form
+
+
+@dataclass(frozen=True)
+class BilevelOptions(Section):
+    """What every method of the family may choose. main_step_size: the one to lower first when a run diverges."""
+
+    main_step_size: ClassVar[str] = "eta_y"
+
+    schedule: Literal["constant", "cosine"] = param(
+        "cosine", "of all step sizes, the clients' included, over train.rounds; cosine = down to zero"
+    )
 
 
 class UpperLevel(Protocol):
@@ -174,21 +187,21 @@ def assigning(
     variables: str,
     inner_steps: Callable[[Any], int] = lambda hyper: 1,
     rows: str = "",
+    **record: Any,
 ) -> Algorithm[BilevelContext]:
     """The record of a method whose server replaces its variables (one letter each) by averages: every direction is old
-    minus new, taken whole. rows: memory with a row per client. The adjoint's norm goes into the record where there is
-    an adjoint."""
+    minus new, taken whole. rows: memory with a row per client. record: name, summary, family, options. The adjoint's
+    norm goes into the history where there is an adjoint."""
     norm = {"adjoint_norm": lambda found: torch.linalg.vector_norm(found["v"])}
     return Algorithm(
-        context=BilevelContext,
         init=init,
         step=step,
         inner_steps=inner_steps,
         step_sizes=lambda hyper: dict.fromkeys(variables, 1.0),
-        projections={},
         assigned=frozenset(variables),
         client_rows=frozenset(rows.split()),
         reports=norm if "v" in variables else {},
+        **record,
     )
 
 
@@ -196,3 +209,26 @@ def start(context: BilevelContext, method: str) -> tuple[Tensor, Tensor]:
     """(x_1, y_1) of a problem with a common lower level."""
     context.require_lower_level(method, local=False)
     return context.problem.initial_upper(context.seed), context.problem.initial_lower(context.seed)
+
+
+BILEVEL = Family(
+    name="bilevel",
+    context=BilevelContext,
+    solves=(Form.COMMON_LOWER,),
+    made_for="client_weighting",
+    otherwise="it moves one lower variable for all clients",
+)
+LOCAL_LOWER = Family(
+    name="local",
+    context=BilevelContext,
+    solves=(Form.LOCAL_LOWER,),
+    made_for="hyper_representation",
+    otherwise="it is made for local lower levels, one lower variable per client",
+)
+EITHER_LOWER = Family(
+    name="either",
+    context=BilevelContext,
+    solves=(Form.LOCAL_LOWER, Form.COMMON_LOWER),
+    made_for="hyper_representation",
+    otherwise="it needs an upper and a lower level",
+)

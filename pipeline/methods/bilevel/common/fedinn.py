@@ -23,12 +23,37 @@ differ at a fixed point, so that fixed point is y*(x) whatever the tau_i: no cli
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import param
 from pipeline.methods.base import Cost
 from pipeline.methods.bilevel.common import step_counts
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, Cohort, UpperLevel, rows
+from pipeline.methods.bilevel.common.step_counts import HeterogeneousSteps, StepCount
+
+
+@dataclass(frozen=True)
+class NestedSteps(HeterogeneousSteps):
+    """Methods that first move y for some rounds, then x (FedNest's relatives)."""
+
+    local_steps: StepCount = param(
+        5,
+        "a client's local steps on y: a number, a list with one each, or random = uniform on 1..local_steps_max",
+        symbol="tau_i",
+    )
+    eta_x: float = param(0.05, "clients' step size of the upper variable", gt=0, symbol="alpha")
+    eta_y: float = param(0.1, "clients' step size of the lower variable", gt=0, symbol="beta")
+    eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="lambda")
+    upper_local_steps: StepCount = param(
+        1, "a client's local steps on the upper variable, in the forms of local_steps", symbol="tau_i of FedOut"
+    )
+    local_step_size: Literal["common", "divided"] = param(
+        "common", "common = eta for everybody; divided = eta / tau_i, as in FedNest's theory for unequal local steps"
+    )
 
 
 def lower_steps(context: BilevelContext, x: Tensor, y: Tensor, cohort: Cohort, *exchange: int) -> tuple[Tensor, Cost]:

@@ -13,12 +13,31 @@ times the local step. Only the total update is that optimiser's, not each interm
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from pipeline import randomness
+from pipeline.config.spec import PositiveInt, param
 from pipeline.errors import not_allowed
-from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext, BilevelOptions
+
+StepCount = PositiveInt | list[int] | Literal["random"]
+
+
+@dataclass(frozen=True)
+class HeterogeneousSteps(BilevelOptions):
+    """Methods whose clients may take different numbers of local steps."""
+
+    local_steps: StepCount = param(
+        1,
+        "local steps of a client: a number, a list with one each, or random = uniform on 1..local_steps_max",
+        symbol="tau_i",
+    )
+    local_steps_max: int = param(10, "of `local_steps: random`; unused otherwise", ge=1)
+    local_steps_drawn: Literal["once", "every_round"] = param("once", "of `local_steps: random`; unused otherwise")
 
 
 def steps(context: BilevelContext, key: str = "local_steps") -> Tensor:

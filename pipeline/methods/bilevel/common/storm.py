@@ -9,9 +9,29 @@ level cancels); it wants u-bar >= max(2, 16^2 I^(9/2) L^2, c^(3/2)). c alpha^2 =
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from pipeline.config.spec import Auto, PositiveInt, param
 from pipeline.errors import not_allowed
+from pipeline.methods.bilevel.common.bilevel_context import BilevelOptions
+
+
+@dataclass(frozen=True)
+class Momentum(BilevelOptions):
+    """Recursive momentum (STORM)."""
+
+    schedule: Literal["constant", "cosine"] = param("constant", "of all step sizes, on top of alpha_t")
+    alpha_scale: float = param(1.0, "alpha_t = alpha_scale / (alpha_offset + t)^(1/3), t in iterations", gt=0)
+    alpha_offset: float = param(8.0, "see alpha_scale", ge=0)
+    storm_x: float = param(1.0, "momentum of the upper variable: share c alpha_t^2 is fresh", ge=0, symbol="c_nu")
+    storm_y: float = param(1.0, "momentum of the lower variable", ge=0, symbol="c_omega")
+    initial_batch_size: PositiveInt | Auto = param(
+        "auto", "first minibatch, of the initial momenta; auto = federation.batch_size", symbol="b_1"
+    )
+    average_initial_momentum: bool = param(
+        False, "average the initial momenta as well: one exchange more, once; false = as printed"
+    )
 
 
 def alpha(hyper: Any, t: int) -> float:

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-from pipeline.params.methods import ServerOptions
+from pipeline.methods.client_weighting.common.weighting_context import ServerOptions, WeightingContext
 from pipeline.problems.base import Batch
 
 Memory = dict[str, Tensor]

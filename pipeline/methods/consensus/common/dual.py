@@ -15,21 +15,33 @@ Augmented Lagrangian of the consensus problem (specification a_fedpd, section 1)
 Active clients descend their own term, theta_i <- LOCAL(theta, lin = lambda_i, prox = rho), and their duals ascend,
 lambda_i <- lambda_i + rho (theta_i - theta). Minimising L over theta gives theta = mean_i (theta_i + lambda_i / rho):
 the server's rule is a minimiser, no gradient step, and the duals' bookkeeping rests on it. So its step is plain and of
-length 1, and means are unweighted: other optimizers and `aggregation: samples` are refused (`pipeline.params.rules`).
+length 1, and means are unweighted: other optimizers and `aggregation: samples` are refused (`check`).
 One rho serves as penalty, dual step and divisor (item A1).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import param
+from pipeline.errors import not_allowed
 from pipeline.methods.base import Algorithm, State, Step
 from pipeline.methods.consensus.common import local_training, measures
-from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common.local_context import CONSENSUS, LocalContext, LocalOptions
 from pipeline.methods.consensus.common.local_training import Rule, Trained
+
+
+@dataclass(frozen=True)
+class DualOptions(LocalOptions):
+    """Methods with a dual variable per client; the server's rule is theirs, so its step is a plain one of 1."""
+
+    momentum: ClassVar[float] = 0.0
+
+    rho: float = param(0.1, "penalty on a client's distance from the server's model", gt=0, symbol="rho")
 
 
 def start(context: LocalContext) -> State:
@@ -76,15 +88,31 @@ def move(
     return Step(directions, context.cost(active, trained.gradients, down=down, up=1), report)
 
 
-def method(init: Any, step: Any) -> Algorithm[LocalContext]:
-    """The record of a method of this kind."""
+def check(name: str, options: DualOptions, params: Any, problem: str) -> None:
+    """UserError for steps that diverge and for a server's rule that the duals do not belong to."""
+    local_training.require_contraction(name, options, options.rho)
+    if options.optimizer != "sgd":
+        raise not_allowed(
+            f"algorithms.{name}.optimizer",
+            options.optimizer,
+            f"sgd: the server of {name} takes the minimiser that its duals belong to, not a step along a gradient",
+            "set it to sgd, or choose fedavg, fedprox, fedcm, scaffold or fedsam",
+        )
+    if params.federation.aggregation != "uniform":
+        raise not_allowed(
+            "federation.aggregation",
+            params.federation.aggregation,
+            f"uniform for {name}, whose duals belong to the plain mean of the clients' losses",
+            "set it to uniform, or choose fedavg",
+        )
+
+
+def method(**record: Any) -> Algorithm[LocalContext]:
+    """The record of a method of this kind. record: what is the method's own."""
+    common: dict[str, Any] = {"family": CONSENSUS, "init": start, "check": check}
     return Algorithm(
-        context=LocalContext,
-        init=init,
-        step=step,
-        inner_steps=lambda hyper: 1,
+        **common | record,
         step_sizes=lambda hyper: {"w": 1.0, "w_bar": 1.0},
-        projections={},
         client_rows=frozenset({"duals", "deviations"}),
         measures=measures.DUAL,
     )

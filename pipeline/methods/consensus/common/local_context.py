@@ -14,16 +14,59 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.methods.base import Cost, PerClientContext
+from pipeline.config.spec import Auto, PositiveInt, Section, param
+from pipeline.methods.base import Cost, Family, PerClientContext
 from pipeline.oracles.local import LOCAL_ORACLES, LocalOracle
 from pipeline.oracles.shared import SharedLocal
 from pipeline.problems.base import Batch, LocalProblem, WeightedLocalProblem
+from pipeline.problems.forms import Form
+
+
+@dataclass(frozen=True)
+class LocalOptions(Section):
+    """What every method with local steps has in common: how a client trains between two exchanges.
+
+    main_step_size: the one to lower first when a run diverges. momentum, schedule:
+    of the server; the step size of the clients has its own decay, the server's is constant. served: the server's
+    variable that the method returns as its model.
+    """
+
+    main_step_size: ClassVar[str] = "eta"
+    schedule: ClassVar[str] = "constant"
+    served: ClassVar[str] = "w"
+
+    eta: float = param(0.1, "step size of the clients' local steps", gt=0, symbol="eta_0")
+    eta_decay: float = param(0.998, "eta is multiplied by this after every round", gt=0, le=1)
+    local_steps: int = param(5, "minibatch steps of a client per round", ge=1, symbol="K")
+    local_epochs: int = param(
+        0,
+        "0 = local_steps minibatches drawn with replacement; more = that many passes over the client's shuffled"
+        " samples instead, the last batch of a pass short",
+        ge=0,
+    )
+    weight_decay: float = param(0.001, "adds this times the client's model to every local step", ge=0)
+    clip_norm: float = param(
+        10.0, "longest gradient of a local step, over all parameters jointly; 0 = no clipping", ge=0
+    )
+    clip_mode: Literal["loss", "simulator"] = param(
+        "loss",
+        "what is clipped: loss = the gradient of the loss alone; simulator = with the dual and the proximal anchor, as"
+        " in the authors' simulator",
+    )
+    clients_at_once: PositiveInt | Auto = param(
+        "auto",
+        "clients trained in one batched pass; auto = all that fit into 4 GiB, but one by one for convolutions on a CPU,"
+        " where that was measured faster",
+    )
+    optimizer: Literal["sgd", "momentum", "adam", "adagrad"] = param(
+        "sgd", "torch optimizer of the server, which takes the clients' mean change for a gradient"
+    )
 
 
 @dataclass(frozen=True)
@@ -107,3 +150,19 @@ class LocalContext(PerClientContext):
         """Of one exchange with these clients. down, up: how many d-vectors each client is sent and sends."""
         moved = self.problem.dimension * len(clients)
         return Cost(1, floats_up=up * moved, floats_down=down * moved, gradients=gradients)
+
+
+AVERAGING = Family(
+    name="averaging",
+    context=LocalContext,
+    solves=(Form.LOCAL_MEAN, Form.LOCAL_WEIGHTS),
+    made_for="consensus",
+    otherwise="it trains one model by clients' local steps, and beside it nothing but client weights",
+)
+CONSENSUS = Family(
+    name="consensus",
+    context=LocalContext,
+    solves=(Form.LOCAL_MEAN,),
+    made_for="consensus",
+    otherwise="its duals or control variates belong to the plain mean of the clients' losses",
+)

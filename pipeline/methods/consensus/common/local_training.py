@@ -29,8 +29,37 @@ import torch
 from torch import Tensor
 
 from pipeline import projections
-from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.config.spec import param
+from pipeline.errors import not_allowed
+from pipeline.methods.consensus.common.local_context import LocalContext, LocalOptions
 from pipeline.problems.base import Batch
+
+
+def sam_radius(default: float) -> float:
+    """The option `radius`."""
+    return param(default, "radius of the sharpness-aware perturbation; 0 = none", ge=0, symbol="r")
+
+
+def sam_epsilon() -> float:
+    """The option `sam_eps`."""
+    return param(0.01, "added to the gradient's norm where the perturbation is normalised", gt=0)
+
+
+def require_contraction(name: str, options: LocalOptions, rho: float = 0.0) -> None:
+    """UserError for local steps that ruin a run on any data: x <- x - eta pull x with eta pull of 2 or more.
+
+    rho: the pull of the method's proximal term, beside that of the weight decay.
+    """
+    pulls = {"weight_decay": options.weight_decay, "rho": rho}
+    if options.eta * sum(pulls.values()) >= 2.0:
+        key = max(pulls, key=lambda each: pulls[each])
+        room = 2.0 / options.eta - sum(pulls.values()) + pulls[key]
+        raise not_allowed(
+            f"algorithms.{name}.{key}",
+            pulls[key],
+            f"less than {room:g} (eta times rho and weight_decay below 2), or local steps diverge on any data",
+            f"lower it, or algorithms.{name}.eta",
+        )
 
 
 @dataclass(frozen=True)

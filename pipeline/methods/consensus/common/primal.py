@@ -10,15 +10,36 @@ models, others are momentum, Adam and Adagrad on top of local training (Reddi et
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from pipeline import projections
+from pipeline.config.spec import param, section
+from pipeline.errors import not_allowed
 from pipeline.methods.base import Algorithm, State, Step
-from pipeline.methods.consensus.common import measures, weights
-from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.consensus.common import local_training, measures, weights
+from pipeline.methods.consensus.common.local_context import AVERAGING, LocalContext, LocalOptions
 from pipeline.methods.consensus.common.local_training import Trained
+from pipeline.methods.consensus.common.weights import LearnedWeights
+
+
+@dataclass(frozen=True)
+class PrimalOptions(LocalOptions):
+    """Methods whose server steps along the clients' mean change."""
+
+    eta_g: float = param(
+        1.0, "server's step size; 1 = the mean of the clients' models under sgd; about 0.01 with adam and adagrad", gt=0
+    )
+    momentum: float = param(0.9, "of `optimizer: momentum`; unused otherwise", ge=0, lt=1)
+
+
+@dataclass(frozen=True)
+class WeightedOptions(PrimalOptions):
+    """Those of them that can learn client weights (`problem: client_weighting`)."""
+
+    weights: LearnedWeights = section(LearnedWeights, "client weights under `problem: client_weighting`")
 
 
 def start(context: LocalContext) -> State:
@@ -69,13 +90,43 @@ def move(
     return Step(directions, cost, report)
 
 
-def method(init: Any, step: Any, rows: str = "") -> Algorithm[LocalContext]:
-    """The record of a method of this kind. rows: memory with a row per client."""
+def check(name: str, options: PrimalOptions, params: Any, problem: str, rho: float = 0.0) -> None:
+    """UserError for settings of weights and of the server's optimizer that cannot work. rho: of a proximal
+    term."""
+    weighted = problem == "client_weighting"
+    if isinstance(options, WeightedOptions):
+        steps = options.weights.mode == "learned" or options.weights.server_steps
+        if steps and weighted and options.optimizer != "sgd":
+            raise not_allowed(
+                f"algorithms.{name}.optimizer",
+                options.optimizer,
+                "sgd with learned client weights or server_steps: true, where the server's step holds a part with a"
+                " step size of its own",
+                "set it to sgd, or weights.mode: plain and server_steps: false",
+            )
+        if not weighted and options.weights.is_reference:
+            raise not_allowed(
+                "problem",
+                params.problem,
+                f"client_weighting with algorithms.{name}.weights.mode or server_steps set, which nothing else uses",
+                "set it to client_weighting, or mode to learned and server_steps to false",
+            )
+    local_training.require_contraction(name, options, rho)
+    # Their first step is eta_g for every parameter, several times what a network's weights are at the start.
+    if options.optimizer in ("adam", "adagrad") and options.eta_g > 0.3:
+        raise not_allowed(
+            f"algorithms.{name}.eta_g",
+            options.eta_g,
+            f"at most 0.3 with {options.optimizer}, whose first step moves every parameter by about that much",
+            "set it to 0.01, or the optimizer to sgd",
+        )
+
+
+def method(rows: str = "", **record: Any) -> Algorithm[LocalContext]:
+    """The record of a method of this kind. rows: memory with a row per client. record: what is the method's own."""
+    common: dict[str, Any] = {"family": AVERAGING, "init": start, "check": check}
     return Algorithm(
-        context=LocalContext,
-        init=init,
-        step=step,
-        inner_steps=lambda hyper: 1,
+        **common | record,
         step_sizes=weights.step_sizes,
         projections={
             "lambda": lambda value, hyper: projections.ball(value, hyper.weights.dual_radius),

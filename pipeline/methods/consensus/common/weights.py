@@ -81,15 +81,69 @@ number); one product, whose pass yields the inner product too.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import Section, param
 from pipeline.methods.base import Cost, State
 from pipeline.methods.client_weighting.common import estimators, steps
+from pipeline.methods.client_weighting.common.weighting_context import ETA_X
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.methods.consensus.common.local_training import Trained
+
+
+@dataclass(frozen=True)
+class LearnedWeights(Section):
+    """Client weights x of a method with local steps."""
+
+    mode: Literal["learned", "plain", "oracle"] = param(
+        "learned",
+        "learned = by the primal-dual rule from the server's validation set; plain = fixed, as federation.aggregation"
+        " says; oracle = fixed, of somebody who knows which clients are clean",
+    )
+    dual: Literal["residual", "printed"] = param(
+        "residual",
+        "residual = the dual steps along its own residual grad f_0 + H lambda; printed = along the weighted"
+        " pseudo-gradient: the same stationary points, but it carries the path of training and ranks clients backward"
+        " at first",
+    )
+    weight_step: Literal["scaled", "plain"] = param(
+        "scaled",
+        "step of the learned weights: scaled = eta_x is in units of a fair share 1/N and of the hypergradient's own"
+        " spread, so it fits any data; plain = eta_x times the hypergradient",
+    )
+    eta_w: float = param(
+        0.1, "step size of what the validation set and the dual add to the model", gt=0, symbol="eta_w"
+    )
+    eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
+    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    dual_radius: float = param(5.0, "the dual is kept in this ball", gt=0, symbol="D_lambda")
+    dual_damping: float = param(
+        0.0,
+        "adds eta_g eta K / eta_w times this to every curvature of the dual's system, which bounds it where the loss is"
+        " flat; under `dual: printed` it forgets at the rate eta_lambda times this",
+        ge=0,
+        symbol="rho",
+    )
+    active_weight_floor: float = param(
+        0.3,
+        "under partial participation the sum of active clients' learned weights is never taken below this, or n/N if"
+        " that is less",
+        gt=0,
+        le=1,
+    )
+    server_steps: bool = param(
+        False,
+        "with fixed weights the server takes its steps on the validation set too, as it always does with learned ones",
+    )
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether somebody asked for weights that are not learned."""
+        return self.mode != "learned" or self.server_steps
 
 
 def learned(context: LocalContext) -> bool:

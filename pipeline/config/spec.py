@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 Auto = Literal["auto"]
 
@@ -31,8 +32,30 @@ PositiveInt = Annotated[int, Within(ge=1)]
 NonNegativeInt = Annotated[int, Within(ge=0)]
 NonNegativeFloat = Annotated[float, Within(ge=0)]
 PositiveFloat = Annotated[float, Within(gt=0)]
-Share = Annotated[float, Within(ge=0, lt=1)]
+Fraction = Annotated[float, Within(ge=0, lt=1)]
 Ratio = Annotated[float, Within(gt=0, le=1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """One of these names, as in ``Annotated[str, Named(...)]``; or the dotted path of an object of one's own.
+
+    own: what that object is, for the messages; None where there is no such choice.
+    """
+
+    names: tuple[str, ...]
+    own: str | None = None
+
+    PATH: ClassVar[str] = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        allowed = [*map(re.escape, self.names), *([self.PATH] if self.own else [])]
+        return {**handler(source), "pattern": f"^({'|'.join(allowed)})$"}
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        """Editors offer the names."""
+        names = {"enum": list(self.names)}
+        return {"anyOf": [names, {"type": "string", "pattern": f"^{self.PATH}$"}]} if self.own else names
 
 
 class Section:
@@ -74,6 +97,28 @@ def param(
 def section(kind: type, description: str) -> Any:
     """A nested section: its record with its own defaults."""
     return dataclasses.field(default_factory=kind, metadata={"description": description})
+
+
+class OpenSection(Section):
+    """A section that holds one section per entry of a registry; see `one_section_each`."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+Kind = TypeVar("Kind", bound=OpenSection)
+
+
+def one_section_each(records: Mapping[str, tuple[type, str]]) -> Callable[[type[Kind]], type[Kind]]:
+    """Class decorator: adds a nested section for each name. records: name -> (its record, what it is)."""
+
+    def completed(kind: type[Kind]) -> type[Kind]:
+        fields = [(name, record, section(record, text)) for name, (record, text) in records.items()]
+        namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+        return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), namespace=namespace, frozen=True)
+
+    return completed
 
 
 def override(record: Any, settings: dict[str, Any]) -> Any:

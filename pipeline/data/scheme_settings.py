@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.params.spec import Auto, PositiveInt, Ratio, Section, param
+from pipeline.config.spec import Auto, PositiveInt, Ratio, Section, param
+from pipeline.errors import not_allowed
 
 
 @dataclass(frozen=True)
@@ -167,3 +168,13 @@ class Powerlaw(Section):
         le=10,
     )
     min_per_label: int = param(5, "no client holds fewer samples of a label of its own", ge=1)
+
+
+DEALS_VALIDATION = ("cleaning", "few_shot")
+"""Partition schemes that deal out the clients' validation parts themselves."""
+
+
+def require_rates(key: str, rates: list[float]) -> None:
+    """UserError for a share of wrong labels that is none."""
+    if not all(0.0 <= rate <= 1.0 for rate in rates):
+        raise not_allowed(key, rates, "a list of numbers in [0, 1], one per client", f"for example {key}: [0.2, 0.4]")

@@ -1,4 +1,4 @@
-"""params.yaml -> Params: read and checked in one place, with answers a person can act on.
+"""A YAML file -> a record: read and checked in one place, with answers a person can act on.
 
 Order of complaints: unreadable YAML, unknown or missing keys (the nearest known one is suggested), wrong values,
 settings that do not go together. All complaints of one kind are given at once.
@@ -19,18 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
+from pipeline.config.spec import Named, Section
 from pipeline.errors import UserError
-from pipeline.params.sections import Params
-from pipeline.params.spec import Section, dotted, flat
-
-__all__ = ["checked", "describe", "dotted", "flat", "load", "load_params", "parsed", "read_yaml", "schema"]
 
 Record = TypeVar("Record", bound=Section)
-
-
-def load_params(path: Path) -> Params:
-    """Read, check and return the parameters; UserError names every key at fault."""
-    return load(Params, path)
 
 
 def load(kind: type[Record], path: Path) -> Record:
@@ -82,14 +74,6 @@ def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise UserError(f"{name}: must hold `key: value` lines. Fix: git checkout {name}.")
     return tree
-
-
-def schema() -> dict[str, Any]:
-    """JSON schema of params.yaml, for editors: every key, its meaning, its range and its default."""
-    result = TypeAdapter(Params).json_schema()
-    result["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    result["title"] = "params.yaml of fedbilevel"
-    return result
 
 
 # ---------------------------------------------------------------------------------------------- keys
@@ -186,6 +170,8 @@ def _wrong_value(key: str, value: Any, field: dataclasses.Field[Any], hint: Any)
 
 def _choices(hint: Any) -> list[Any]:
     """The words a parameter admits."""
+    if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], Named):
+        return list(get_args(hint)[1].names)
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     if get_origin(hint) in (Union, types.UnionType):
@@ -197,6 +183,9 @@ def describe(hint: Any, metadata: Any) -> str:
     """Allowed values in words: "a number greater than 0", "one of a, b"."""
     if get_origin(hint) is Annotated:
         kind, bound = get_args(hint)
+        if isinstance(bound, Named):
+            own = f", or the dotted path of {bound.own}" if bound.own else ""
+            return f"one of {', '.join(bound.names)}{own}"
         return describe(kind, bound.bounds)
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(describe(part, metadata) for part in get_args(hint))

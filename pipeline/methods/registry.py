@@ -1,0 +1,101 @@
+"""Every method by its name in params.yaml, and which problems it fits.
+
+A new method is a file and a line here. An unknown name and a method that does not fit its problem are answered with
+what is in this table.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from pipeline.methods.base import Algorithm
+from pipeline.problems.forms import OFFERS, Form
+
+
+def _registered(*places: str) -> dict[str, Algorithm[Any]]:
+    """name -> method. places: module and variable, below this folder."""
+    found: dict[str, Algorithm[Any]] = {}
+    for place in places:
+        module, _, variable = place.rpartition(".")
+        algorithm: Algorithm[Any] = getattr(import_module(f"{__package__}.{module}"), variable)
+        assert algorithm.name not in found, f"two methods are named {algorithm.name}"
+        found[algorithm.name] = algorithm
+    return found
+
+
+ALGORITHMS = _registered(
+    "client_weighting.primal_dual.PRIMAL_DUAL",
+    "client_weighting.rfho.RFHO",
+    "client_weighting.fednest.FEDNEST",
+    "client_weighting.sustain.SUSTAIN",
+    "client_weighting.afl.AFL",
+    "client_weighting.validation_only.VALIDATION_ONLY",
+    "client_weighting.average.AVERAGE",
+    "client_weighting.oracle_weights.ORACLE_WEIGHTS",
+    "client_weighting.exact_gradient.EXACT_GRADIENT",
+    "bilevel.simfbo.SIMFBO",
+    "bilevel.simfbo.SHROFBO",
+    "bilevel.fednest_general.FEDNEST_GENERAL",
+    "bilevel.lfednest.LFEDNEST",
+    "bilevel.aggitd.AGGITD",
+    "bilevel.fedbio.FEDBIO",
+    "bilevel.fedbioacc.FEDBIOACC",
+    "bilevel.fedbio_local.FEDBIO_LOCAL",
+    "bilevel.fedbio_local.FEDBIOACC_LOCAL",
+    "consensus.fedavg.FEDAVG",
+    "consensus.fedprox.FEDPROX",
+    "consensus.fedcm.FEDCM",
+    "consensus.scaffold.SCAFFOLD",
+    "consensus.fedsam.FEDSAM",
+    "consensus.fedpd.FEDPD",
+    "consensus.fedadmm.FEDADMM",
+    "consensus.feddyn.FEDDYN",
+    "consensus.fedspeed.FEDSPEED",
+    "consensus.a_fedpd.A_FEDPD",
+    "consensus.a_fedpd_sam.A_FEDPD_SAM",
+)
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    family.name: tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family is family)
+    for family in dict.fromkeys(algorithm.family for algorithm in ALGORITHMS.values())
+}
+"""Family -> its methods."""
+
+FITS: dict[str, tuple[str, ...]] = {
+    problem: tuple(family for family, (first, *_) in FAMILIES.items() if {*forms} & {*ALGORITHMS[first].family.solves})
+    for problem, forms in OFFERS.items()
+}
+"""Problem -> families of methods."""
+
+
+def fits(algorithm: Algorithm[Any], problem: str) -> bool:
+    """Whether the problem offers a form that the method solves."""
+    return not {*OFFERS[problem]}.isdisjoint(algorithm.family.solves)
+
+
+def fitting(problem: str) -> list[str]:
+    """The methods for a problem."""
+    return [method for name in FITS[problem] for method in FAMILIES[name]]
+
+
+def method_for(name: str, problem: str) -> str:
+    """The method that a name means on that problem: itself, or its general form where its own does not fit."""
+    algorithm = ALGORITHMS[name]
+    return algorithm.general_form if algorithm.general_form and not fits(algorithm, problem) else name
+
+
+def family(name: str) -> str:
+    """The name of the method's family."""
+    return ALGORITHMS[name].family.name
+
+
+def made_for(name: str) -> str:
+    """What `problem: auto` means for the method on labelled images."""
+    return ALGORITHMS[name].family.made_for
+
+
+def heads(name: str) -> tuple[str, ...]:
+    """Heads of a hyper-representation that the method can learn; the first is what `auto` means."""
+    kinds = {Form.LOCAL_LOWER: "local", Form.COMMON_LOWER: "shared"}
+    return tuple(kinds[form] for form in ALGORITHMS[name].family.solves if form in kinds)
