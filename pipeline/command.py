@@ -29,6 +29,7 @@ class Paths:
     params = Path("params.yaml")
     checked = Path("data/checked.txt")
     problem = Path("data/problem.json")
+    method = Path("data/method.json")
     dealing = Path("data/dealing.json")
     partition = Path("data/federated/partition.npz")
     partition_summary = Path("data/federated/summary.txt")

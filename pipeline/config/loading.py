@@ -1,7 +1,7 @@
 """A YAML file -> a record: read and checked in one place, with answers a person can act on.
 
-Order of complaints: unreadable YAML, unknown or missing keys (the nearest known one is suggested), wrong values,
-settings that do not go together. All complaints of one kind are given at once.
+A key or a section that is left out means its default. Order of complaints: unreadable YAML, unknown keys (the nearest
+known one is suggested), wrong values, settings that do not go together. All complaints of one kind are given at once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
 
 
 def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
-    """Unknown and missing keys of a section and of the sections inside it."""
+    """Unknown keys of a section and of the sections inside it."""
     if not isinstance(tree, dict):
         name = prefix.rstrip(".")
         yield f"{name} = {tree!r} is not allowed: it must be a section of keys. Fix: write keys below it."
@@ -90,15 +90,9 @@ def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
     for name in tree:
         if name not in fields:
             yield _unknown_key(prefix, str(name), list(fields))
-    for name, field in fields.items():
-        if _is_section(hints[name]):
-            if name not in tree:
-                yield f"section {prefix}{name} is missing ({field.metadata['description']}). Fix: add it."
-            else:
-                yield from _wrong_keys(hints[name], tree[name], f"{prefix}{name}.")
-        elif name not in tree:
-            default = json.dumps(_default(field))
-            yield f"{prefix}{name} is missing. Fix: add `{name}: {default}` (its default)."
+    for name in fields:
+        if name in tree and _is_section(hints[name]):
+            yield from _wrong_keys(hints[name], tree[name], f"{prefix}{name}.")
 
 
 def _unknown_key(prefix: str, name: str, known: list[str]) -> str:

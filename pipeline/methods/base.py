@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.config.spec import Section
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
 from pipeline.problems.forms import Form
@@ -154,12 +153,14 @@ class Step:
 class Family(Generic[ContextT]):
     """Methods that ask the same of a problem.
 
-    context: their kind of context. solves: the forms of a problem they take, the preferred one first. made_for: the
-    problem that `problem: auto` means. otherwise: why they fit no problem of another form.
+    context: their kind of context. options: what their hyper-parameters derive from. solves: the forms of a problem
+    they take, the preferred one first. made_for: the problem that `problem: auto` means. otherwise: why they fit no
+    problem of another form.
     """
 
     name: str
     context: type[ContextT]
+    options: type[Any]
     solves: tuple[Form, ...]
     made_for: str
     otherwise: str
@@ -190,7 +191,7 @@ class Algorithm(Generic[ContextT]):
     name: str
     summary: str
     family: Family[ContextT]
-    options: type[Section]
+    options: type[Any]
     init: Callable[[ContextT], State]
     step: Callable[[State, ContextT], Step]
     step_sizes: Callable[[Any], dict[str, float]]

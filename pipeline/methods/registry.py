@@ -1,15 +1,20 @@
 """Every method by its name in params.yaml, and which problems it fits.
 
-A new method is a file and a line here. An unknown name and a method that does not fit its problem are answered with
-what is in this table.
+A new method is a file and a line here; a method of one's own needs no line, its name is then its dotted path. An
+unknown name and a method that does not fit its problem are answered with what is in this table.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, get_type_hints
 
-from pipeline.methods.base import Algorithm
+from pipeline.config import own_code
+from pipeline.errors import UserError, not_allowed
+from pipeline.methods.base import Algorithm, Family
 from pipeline.problems.forms import OFFERS, Form
 
 
@@ -69,6 +74,51 @@ FITS: dict[str, tuple[str, ...]] = {
 """Problem -> families of methods."""
 
 
+def algorithm_named(name: str) -> Algorithm[Any]:
+    """The method of that name or dotted path; UserError, in one line, for whatever is wrong with either."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if "." not in name:
+        raise not_allowed("algorithm", name, f"one of {', '.join(ALGORITHMS)}, or a dotted path", "write one of them")
+    found: Algorithm[Any] = own_code.found_at("algorithm", name, Algorithm, "Algorithm", " as an Algorithm(...)")
+    for wrong, fix in _faults(found):
+        raise UserError(f"algorithm = {name!r}: {wrong}. Fix: {fix}.")
+    return found
+
+
+def _faults(own: Algorithm[Any]) -> Iterator[tuple[str, str]]:
+    """(what is wrong with the record of a method of one's own, the fix)."""
+    if not isinstance(own.name, str) or not own.name.isidentifier():
+        yield f"its name {own.name!r} cannot be a key of params.yaml", "name it by letters, digits and underscores"
+    if own.name in ALGORITHMS:
+        yield f"its name {own.name!r} is a shipped method's", "give it another name"
+    if not isinstance(own.family, Family):
+        yield f"its family is {own.family!r}", "take one, such as WEIGHTING of pipeline.methods.client_weighting"
+        return
+    base = own.family.options
+    if not (inspect.isclass(own.options) and issubclass(own.options, base) and dataclasses.is_dataclass(own.options)):
+        where = f"{base.__module__}.{base.__name__}"
+        yield f"its options {own.options!r} are no dataclass derived from {base.__name__}", f"derive them from {where}"
+        return
+    try:
+        own.options()
+        get_type_hints(own.options)
+    except (TypeError, NameError) as error:
+        yield f"its options cannot be made ({own_code.cause(error)})", "give every hyper-parameter a type and a default"
+    for part, count in ((own.init, 1), (own.step, 2), (own.step_sizes, 1), (own.inner_steps, 1)):
+        if not _takes(part, count):
+            yield f"{getattr(part, '__name__', part)!r} cannot be called with {count} argument(s)", "see Algorithm"
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 def fits(algorithm: Algorithm[Any], problem: str) -> bool:
     """Whether the problem offers a form that the method solves."""
     return not {*OFFERS[problem]}.isdisjoint(algorithm.family.solves)
@@ -81,21 +131,21 @@ def fitting(problem: str) -> list[str]:
 
 def method_for(name: str, problem: str) -> str:
     """The method that a name means on that problem: itself, or its general form where its own does not fit."""
-    algorithm = ALGORITHMS[name]
+    algorithm = algorithm_named(name)
     return algorithm.general_form if algorithm.general_form and not fits(algorithm, problem) else name
 
 
 def family(name: str) -> str:
     """The name of the method's family."""
-    return ALGORITHMS[name].family.name
+    return algorithm_named(name).family.name
 
 
 def made_for(name: str) -> str:
     """What `problem: auto` means for the method on labelled images."""
-    return ALGORITHMS[name].family.made_for
+    return algorithm_named(name).family.made_for
 
 
-def heads(name: str) -> tuple[str, ...]:
+def heads(algorithm: Algorithm[Any]) -> tuple[str, ...]:
     """Heads of a hyper-representation that the method can learn; the first is what `auto` means."""
     kinds = {Form.LOCAL_LOWER: "local", Form.COMMON_LOWER: "shared"}
-    return tuple(kinds[form] for form in ALGORITHMS[name].family.solves if form in kinds)
+    return tuple(kinds[form] for form in algorithm.family.solves if form in kinds)

@@ -49,7 +49,7 @@ def _settled(value: Value | Auto, auto: Value) -> Value:
 def _problems(params: Params, info: DatasetInfo) -> Problems:
     problems, colour = params.problems, info.channels > 1
     representation, cleaning, consensus = problems.hyper_representation, problems.data_cleaning, problems.consensus
-    own_heads: Any = next(iter(heads(params.algorithm)), "shared")
+    own_heads: Any = next(iter(heads(params.method)), "shared")
     on_clients = upper_on_clients("data_cleaning", "auto", params.partition.scheme)
     augment, normalise = _settled(consensus.augment, colour), _settled(consensus.normalise, colour)
     return replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.data.catalog import OWN_DATA, data_for, own_problem
 from pipeline.data.scheme_settings import DEALS_VALIDATION, require_rates
 from pipeline.errors import UserError, not_allowed
-from pipeline.methods.registry import ALGORITHMS, fits, fitting, heads, made_for, method_for
+from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.params.resolve import problem_in_use
 from pipeline.params.tree import Params
 from pipeline.problems.forms import upper_on_clients
@@ -21,8 +21,7 @@ def check_rules(params: Params) -> None:
         _has_products(params.train.precision)
     else:
         _validation(params)
-    method = ALGORITHMS[params.algorithm]
-    method.check(method.name, getattr(params.algorithms, method.name), params, problem_in_use(params))
+    params.method.check(params.method.name, params.hyper, params, problem_in_use(params))
     _replicates(params)
 
 
@@ -81,16 +80,16 @@ def _pair(params: Params) -> None:
     """A problem that the method solves, and heads of the kind that it moves."""
     name = params.algorithm
     problem = problem_in_use(params)
-    method = ALGORITHMS[method_for(name, problem)]
+    method = algorithm_named(method_for(name, problem))
     if not fits(method, problem):
         other = "" if problem in OWN_DATA else f"problem: {made_for(name)}, or "
         raise UserError(
             f"algorithm: {name} does not fit problem: {problem}: {method.family.otherwise}. Fix: {other}an algorithm"
             f" for {problem}: {', '.join(fitting(problem))}."
         )
-    wanted, own = params.problems.hyper_representation.heads, heads(method.name)
+    wanted, own = params.problems.hyper_representation.heads, heads(method)
     if problem == "hyper_representation" and wanted != "auto" and wanted not in own:
-        methods = [other for other in fitting(problem) if wanted in heads(other)]
+        methods = [other for other in fitting(problem) if wanted in heads(ALGORITHMS[other])]
         raise UserError(
             f"problems.hyper_representation.heads: {wanted} does not go with algorithm: {name}, which learns"
             f" {' or '.join(own)} ones. Fix: heads: auto; or an algorithm for {wanted} heads: {', '.join(methods)}."

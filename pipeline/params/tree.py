@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, make_dataclass
+from functools import cache
+from typing import Annotated, Any
 
 from pipeline.config.sections import Federation, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
 from pipeline.data.settings import Data, PartitionSettings, Subset
-from pipeline.methods import ALGORITHMS
+from pipeline.methods import ALGORITHMS, Algorithm
+from pipeline.methods.registry import algorithm_named
 from pipeline.models.settings import Model
 from pipeline.problems.forms import OFFERS
 from pipeline.problems.settings import Problems
@@ -39,3 +41,26 @@ class Params(Section):
     train: Train = section(Train, "the loop")
     sweep: Sweep = section(Sweep, "the runs of `make sweep`; a single run does not look at it")
     tracking: Tracking = section(Tracking, "where runs are recorded")
+
+    @property
+    def method(self) -> Algorithm[Any]:
+        """What `algorithm` names."""
+        return algorithm_named(self.algorithm)
+
+    @property
+    def hyper(self) -> Any:
+        """The method's hyper-parameters."""
+        return getattr(self.algorithms, self.method.name)
+
+
+def params_of(algorithm: str) -> type[Params]:
+    """The record of a params.yaml with that `algorithm`: a method of one's own has a section too."""
+    return Params if algorithm in ALGORITHMS else _with_section(algorithm)
+
+
+@cache
+def _with_section(path: str) -> type[Params]:
+    own = algorithm_named(path)
+    sections = one_section_each({own.name: (own.options, own.summary)})(Algorithms)
+    field = ("algorithms", sections, section(sections, Algorithms.__doc__ or ""))
+    return make_dataclass("Params", [field], bases=(Params,), frozen=True)

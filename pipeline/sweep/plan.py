@@ -147,7 +147,7 @@ def obstacle(group: list[Run]) -> str | None:
     """Why these runs cannot be computed together; None if nothing is known against it. That their clients hold
     different numbers of samples shows when the data are dealt."""
     params, seeds = group[0].params, {run.params.seed for run in group}
-    hyper, federation = getattr(params.algorithms, params.algorithm), params.federation
+    hyper, federation = params.hyper, params.federation
     if family(params.algorithm) != "weighting":
         return f"algorithm: {params.algorithm} is none of {', '.join(FAMILIES['weighting'])}"
     if hyper.optimizer != "sgd":
@@ -166,8 +166,8 @@ def obstacle(group: list[Run]) -> str | None:
 
 
 def _continuous(params: Params) -> list[str]:
-    names = continuous(type(getattr(params.algorithms, params.algorithm)))
-    return [f"algorithms.{params.algorithm}.{name}" for name in names]
+    names = continuous(type(params.hyper))
+    return [f"algorithms.{params.method.name}.{name}" for name in names]
 
 
 def _require_one_group(params: Params, runs: list[Run]) -> None:

@@ -37,7 +37,6 @@ from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition, make_partition
 from pipeline.data.raw import RawDataset
-from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
 from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
@@ -158,8 +157,8 @@ def _alone(job: Job, paths: Paths, ended: Ended) -> None:
 def _together(jobs: Sequence[Job], paths: Paths, ended: Ended) -> None:
     """All of them as one computation. The seconds in each one's record are those of all."""
     params, task = jobs[0].params, jobs[0].task
-    rounds, algorithm = params.train.rounds, ALGORITHMS[params.algorithm]
-    factor = schedule(getattr(params.algorithms, params.algorithm).schedule, rounds)
+    rounds, algorithm = params.train.rounds, params.method
+    factor = schedule(params.hyper.schedule, rounds)
     prepare_processor(task.device, params.train.precision)
     contexts: list[Any] = [build_context(job.params, job.task.problem, Share()) for job in jobs]
     runs = Repetitions(algorithm, contexts)

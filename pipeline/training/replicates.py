@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
@@ -70,7 +69,7 @@ def replicate(params: Params, problem: Weighting, b: int, beat: Callable[[], Non
     """The client weights of the b-th further run, [N]. params: resolved."""
     problem = with_validation(problem, resampled(problem.data.validation_labels.cpu().numpy(), params.seed, b))
     params = replace(params, seed=key(params.seed, "replicate", b))
-    loop = Loop(ALGORITHMS[params.algorithm], build_context(params, problem, Share()), params.train.rounds)
+    loop = Loop(params.method, build_context(params, problem, Share()), params.train.rounds)
     best = Best()
     for t in range(loop.rounds + 1):
         if t:

@@ -160,7 +160,7 @@ def _consensus(params: Params, model: models.FlatModel, data: FederatedData) -> 
     if settings.normalise is True:
         model = model.after(partial(models.Normalise, info.means, info.deviations))
     fill = info.means if settings.normalise is True else ()
-    served = getattr(params.algorithms, params.algorithm).served
+    served = params.hyper.served
     return Consensus(model, data, augment=settings.augment is True, fill=fill, served=served)
 
 

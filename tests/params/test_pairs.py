@@ -116,7 +116,7 @@ def test_heads_that_a_method_cannot_learn_are_refused():
     key["problems__hyper_representation__heads"] = "shared"
     assert "fedbio_local, which learns local ones" in answer(algorithm="fedbio_local", **key)
     check_rules(params(algorithm="lfednest", **key))
-    assert heads("lfednest") == ("local", "shared")
+    assert heads(METHODS["lfednest"]) == ("local", "shared")
 
 
 def test_the_clients_validation_parts_follow_the_problem():

@@ -89,6 +89,7 @@ class WeightingContext(StepContext):
 WEIGHTING = Family(
     name="weighting",
     context=WeightingContext,
+    options=ServerOptions,
     solves=(Form.SHARED_MODEL,),
     made_for="client_weighting",
     otherwise="it learns weights of clients at one shared model, and knows of no other upper variable",

@@ -152,16 +152,10 @@ class LocalContext(PerClientContext):
         return Cost(1, floats_up=up * moved, floats_down=down * moved, gradients=gradients)
 
 
-AVERAGING = Family(
-    name="averaging",
-    context=LocalContext,
-    solves=(Form.LOCAL_MEAN, Form.LOCAL_WEIGHTS),
-    made_for="consensus",
-    otherwise="it trains one model by clients' local steps, and beside it nothing but client weights",
-)
 CONSENSUS = Family(
     name="consensus",
     context=LocalContext,
+    options=LocalOptions,
     solves=(Form.LOCAL_MEAN,),
     made_for="consensus",
     otherwise="its duals or control variates belong to the plain mean of the clients' losses",

@@ -18,11 +18,12 @@ from torch import Tensor
 from pipeline import projections
 from pipeline.config.spec import param, section
 from pipeline.errors import not_allowed
-from pipeline.methods.base import Algorithm, State, Step
+from pipeline.methods.base import Algorithm, Family, State, Step
 from pipeline.methods.consensus.common import local_training, measures, weights
-from pipeline.methods.consensus.common.local_context import AVERAGING, LocalContext, LocalOptions
+from pipeline.methods.consensus.common.local_context import LocalContext, LocalOptions
 from pipeline.methods.consensus.common.local_training import Trained
 from pipeline.methods.consensus.common.weights import LearnedWeights
+from pipeline.problems.forms import Form
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ class WeightedOptions(PrimalOptions):
     """Those of them that can learn client weights (`problem: client_weighting`)."""
 
     weights: LearnedWeights = section(LearnedWeights, "client weights under `problem: client_weighting`")
+
+
+AVERAGING = Family(
+    name="averaging",
+    context=LocalContext,
+    options=WeightedOptions,
+    solves=(Form.LOCAL_MEAN, Form.LOCAL_WEIGHTS),
+    made_for="consensus",
+    otherwise="it trains one model by clients' local steps, and beside it nothing but client weights",
+)
 
 
 def start(context: LocalContext) -> State:
