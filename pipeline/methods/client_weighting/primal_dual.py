@@ -32,8 +32,8 @@ H = sum_i x_i Hess f_i(w), G = sum_i x_i g_i and the residual r of the dual's li
     after k = K:   x <- Proj_X( x - eta_x g_x ),   g_x,i = lambda_K^T g_(K,i)      values BEFORE the K-th update
 
 w and lambda move simultaneously; how long each step may be, and the units of x's, are those of
-`common.steps`. The text prints g_w's last term outside the sum; the Lagrangian puts it
-inside, with x_i (specification, section 2, item 1). g_i and h_i come from independent minibatches B and B', which the
+`common.steps`. The text prints g_w's last term outside the sum; the Lagrangian puts it inside, with x_i (specification,
+section 2, item 1). g_i and h_i come from independent minibatches B and B', which the
 analysis needs. The pass that yields h_i also yields lambda^T grad f_i on B'. Averaging the one on B with it
 (`hypergradient_batch: both`) costs one number and takes away the minibatches' half of the variance at full
 participation (2.17 to 1.19 on the noisy toy); at participation 0.5 under `paper` the draw of clients dominates, and the
@@ -41,52 +41,8 @@ two share it. With B' = B (`product_batch_size: shared`) that pass yields g_i as
 instead of two; each direction stays unbiased by itself, but the errors of g_i and h_i are correlated and lambda^T grad
 f_i has its full variance.
 
-Why the dual steps along the residual (ours)
---------------------------------------------
-The printed dual collects G, and so does w: with kappa = eta_lambda / (eta_w Gamma), undamped and inside the ball,
-
-    mu_t = lambda_t + kappa (w_t - w_1)   obeys   mu_(t+1) - mu_t = - (eta_lambda / Gamma) r
-
-so lambda = mu - kappa (w_t - w_1): a solver of H lambda = - grad f_0, minus the path of training. While the model still
-trains the path is far larger, and its inner product with g_i is about + kappa eta_w Gamma G^T g_i, positive for clients
-that agree with the others: their weight falls, and that of bad clients rises. On 22 federations the printed dual ranks
-bad clients first after 100 rounds on every one (`experiments/trust`). The path needs sgd on w and the undamped dual;
-momentum, adam and several inner steps put another path in its place, and damping lets it decay at the rate eta_lambda
-rho. The residual dual has no memory of the path under any optimizer, K or estimator: its direction is a function of the
-present (w, lambda, x) alone, unbiased under `paper`, and built from answers that the method needs anyway (the same
-gradients, products and floats).
-
-Stationary points. r + Gamma G = 0 and r = 0 hold where G = 0 and H lambda = - grad f_0: the printed method's own. With
-damping rho, r = - Gamma rho lambda and so G = rho lambda, lambda = -(H + Gamma rho I)^(-1) grad f_0: again the
-printed method's. On the ball's boundary -r = kappa lambda with kappa >= 0, which is damping by rho = kappa / Gamma.
-
-Stability. At a fixed x let H and A = Hess f_0 + sum_i x_i D^3 f_i[lambda] have the eigenvalues h > 0 and a in a common
-direction. One step maps the errors of (w, lambda) by I - M,
-
-    M = [ eta_w (a + Gamma h)   eta_w h      ]        det M = eta_w eta_lambda Gamma h^2
-        [ eta_lambda a          eta_lambda h ]         tr M = eta_w a + (eta_lambda + eta_w Gamma) h
-
-With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts if and only if (Jury's conditions)
-
-    (2 - p)(2 - q) > 2 eta_w a .
-
-`curvature_limit` c keeps p, q <= c, and the right-hand side at 2 c a / (Gamma h).
-
-For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
-eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times
-slower. Where the server's curvature dominates (a >> Gamma h) the slow rates are eta_lambda Gamma h^2 / a against
-eta_lambda h^2 / a, again a factor Gamma. A negative a, as networks have it, is borne down to about
--(eta_lambda / eta_w + Gamma) h, against -Gamma h with the printed dual. SOBA, whose model takes no part of r, has the
-rates eta_w Gamma h and eta_lambda h whatever a is (M is triangular), but its model never uses the server's samples.
-
-Damping (ours, off). Along directions in which H is flat the dual grows until it meets the ball. rho > 0 adds Gamma rho
-to every curvature of its system. The price is a bias: w is displaced by O(rho) and lambda by O(Gamma rho), so
-lambda^T grad f_i is off by O((1 + Gamma) rho).
-
-Rising Gamma (ours). As a penalty method raises its penalty, `gamma_schedule: rising` takes Gamma_t = Gamma / s_t with
-the schedule's factor s_t; w's scheduled step is taken times s_t once more, so that w moves along the clients' gradients
-as before. These are the factors s_t above. With damping its pull on w, G = s rho lambda, falls with s. With adam, whose
-steps do not depend on a direction's length, only Gamma_t matters.
+Why the dual steps along the residual, where the iteration rests and how fast it gets there, damping and a rising Gamma:
+`common.dual_step`.
 
 Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (in the version with appendix: more than
 (D_lambda L2 + L1)/mu), D_lambda >= max_x ||lambda*(x)||. Networks are not convex: Gamma, the ball and the limited steps
@@ -106,7 +62,7 @@ import torch
 from pipeline import projections
 from pipeline.config.spec import Auto, PositiveInt, param
 from pipeline.methods.base import Algorithm, Cost, State, Step
-from pipeline.methods.client_weighting.common import estimators, steps
+from pipeline.methods.client_weighting.common import dual_step, estimators, steps
 from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
 
 
@@ -220,12 +176,7 @@ def step(state: State, context: WeightingContext) -> Step:
     s = context.schedule if hyper.gamma_schedule == "rising" else 1.0
     r = s * (g_0 + sum_h)
     g_w = projections.clip(r + hyper.gamma * sum_g, hyper.clip_norm)
-    if hyper.dual == "residual":
-        g_lambda = r + s * hyper.gamma * hyper.dual_damping * lam
-        if hyper.curvature_limit:
-            g_lambda = steps.dual_direction(lam, s * sum_h, g_lambda, context.step_sizes["lambda"])
-    else:
-        g_lambda = s * hyper.dual_damping * lam - sum_g
+    g_lambda = dual_step.direction(context, lam, sum_g, sum_h, r, s)
     directions = {"w": steps.within_curvature(context, w, g_w, hyper.gamma), "lambda": g_lambda}
     if g_x is not None:
         state.memory["hypergradient"].copy_(g_x)

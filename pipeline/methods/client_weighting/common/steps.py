@@ -50,7 +50,7 @@ exponentially along lambda; there the residual is lifted by (||H lambda|| / ||la
 ||lambda||^2) lambda, which makes the quotient positive and of the same size.
 
 Along u, steps with eta_w Gamma h <= 2 and eta_lambda h <= 1/2 keep the primal-dual iteration stable
-(`pipeline.methods.client_weighting.primal_dual`, "Stability"). A shortened direction vanishes where the direction
+(`pipeline.methods.client_weighting.common.dual_step`, "Stability"). A shortened direction vanishes where the direction
 does, and a positive definite H lifts nothing, so no stationary point of the convex problem moves. With `optimizer:
 adam`, whose steps do not depend on a direction's length, the model's limit has no effect.
 """

@@ -57,7 +57,7 @@ rests where r = - Gamma G, the printed dual where sum_i x_i G_i = rho lambda, an
 residual dual still rests where averaging does. K stands in G and in Gamma; another K rescales rho and nothing else, and
 undamped it stands nowhere. To first order in eta averaging then counts client i K_i / K times; H and g_x count it once.
 
-Stability, as in the lead method's module: at a common curvature h of the clients' losses and a of the Lagrangian's
+Stability, as in the lead method's `dual_step`: at a common curvature h of the clients' losses and a of the Lagrangian's
 other terms, with p = eta_g (1 - (1 - eta_t h)^K) for eta_w Gamma h, and q = eta_lambda h in (0, 2), a round contracts
 if and only if (2 - p)(2 - q) > 2 eta_w a, for a >= 0. Local steps with eta_t h <= 1 keep p <= 1 at any K and the dual's
 limit keeps q <= 1/2, so eta_w a < 3/4 is enough: w needs no limit of its own.
