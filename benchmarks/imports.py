@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 REPETITIONS = 5
-CORE = "pipeline.algorithms, pipeline.models, pipeline.problems.client_weighting, pipeline.problems.toy"
+CORE = "pipeline.methods, pipeline.models, pipeline.problems.client_weighting, pipeline.problems.toy"
 
 
 def measure() -> dict[str, float]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.data.datasets import load, prepare
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
@@ -27,7 +27,7 @@ from pipeline.data.raw import RawDataset
 from pipeline.data.schemes import power_law_sizes
 from pipeline.errors import UserError
 from pipeline.params import Params
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.problems.consensus import Consensus
 from pipeline.training.evaluation import accuracy
 from pipeline.training.resume import ResumeFolder

@@ -26,8 +26,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.timing import Stopwatch, case, clock, device, digits, matmul_rate, median_ratio
 from pipeline import projections
-from pipeline.params import Params, Tracking
-from pipeline.params.spec import dotted
+from pipeline.config.sections import Tracking
+from pipeline.config.spec import dotted
+from pipeline.params import Params
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.tracking.session import describe, live_run
 from pipeline.training.resume import ResumeFolder

@@ -20,12 +20,12 @@ from typing import Any
 
 from benchmarks.round_cost import BareLoop
 from benchmarks.timing import Case, case, clock, device, made_up, matmul_rate, seconds_per_round
-from pipeline.algorithms import ALGORITHMS
+from pipeline.methods import ALGORITHMS
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.repetitions import Repetitions
 from pipeline.sharing import Share
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.run import build_turn, train
+from pipeline.training.run import build_context, train
 from pipeline.training.tasks import image_task
 
 REPETITIONS, SEEDS = 3, 5
@@ -63,8 +63,8 @@ def whole_run(case: Case) -> float:
 
 def together(cases: list[Case], rounds: int) -> float:
     """Seconds per round of these seeds as one computation, without the first round."""
-    turns: list[Any] = [build_turn(params, problem, Share()) for params, problem in cases]
-    runs = Repetitions(ALGORITHMS["primal_dual"], turns)
+    contexts: list[Any] = [build_context(params, problem, Share()) for params, problem in cases]
+    runs = Repetitions(ALGORITHMS["primal_dual"], contexts)
     runs.round()
     start = clock()
     for _ in range(rounds):

@@ -13,12 +13,12 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.params import Params
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments import former
+from pipeline.config.spec import Section
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.spec import Section
 
 ROOT = Path(__file__).parents[1]
 COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
@@ -72,9 +72,9 @@ class Cell:
 
 def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
-    from pipeline.data.catalog import problem_in_use, resolve
+    from pipeline.methods.registry import family
     from pipeline.params import Subset
-    from pipeline.params.pairs import family
+    from pipeline.params.resolve import problem_in_use, resolve
 
     params = resolve(former.parameters(settings))
     problem, scheme = problem_in_use(params), params.partition.scheme
@@ -214,9 +214,10 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
     """Run one cell to its file, going on from where it was interrupted; returns a line on what came out."""
     import torch
 
-    from pipeline.data.catalog import TOY, resolve
+    from pipeline.data.catalog import TOY
     from pipeline.data.datasets import load
     from pipeline.data.partition import make_partition
+    from pipeline.params.resolve import resolve
     from pipeline.training.module import NotFinite
     from pipeline.training.resume import ResumeFolder
     from pipeline.training.run import run_fingerprint, train
@@ -320,7 +321,7 @@ def _as_recorded_now(cell: Cell, result: Result) -> Result:
 
 def _with_both_models(cell: Cell, result: Result) -> Result:
     """Losses were theta's: where that is not the model any more they are left out."""
-    from pipeline.params.methods import Algorithms
+    from pipeline.params import Algorithms
 
     mean = getattr(Algorithms(), cell.settings["algorithm"]).served == "w_bar"
     found = {}
@@ -335,7 +336,7 @@ def _with_both_models(cell: Cell, result: Result) -> Result:
 
 def _with_fresh_sets_sent(cell: Cell, result: Result) -> Result:
     """The sets are drawn again. FedNest sends T d_x + d_y numbers more down than up to each client of a set."""
-    from pipeline.data.catalog import resolve
+    from pipeline.params.resolve import resolve
 
     params = resolve(former.parameters(cell.settings))
     hyper, federation = params.algorithms.fednest_general, params.federation

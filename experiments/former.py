@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.config.spec import override
 from pipeline.errors import not_allowed
+from pipeline.methods.registry import FAMILIES
 from pipeline.params import Params
-from pipeline.params.pairs import FAMILIES
-from pipeline.params.spec import override
 
 CHOICE = "defaults"
 """The one setting of a cell that is no parameter of the library: former (if not set) | current."""

@@ -24,9 +24,9 @@ from pydantic import TypeAdapter, ValidationError
 from experiments import former
 from experiments.cells import Cell, read
 from experiments.params import Part, Settings
+from pipeline.config.loading import checked, read_yaml
 from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
-from pipeline.params.loading import checked, read_yaml
 from pipeline.params.rules import check_rules
 
 ROOT = Path(__file__).parent

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cells import Cell, Result, in_use, read
-from pipeline.params import Tracking
-from pipeline.params.loading import flat
+from pipeline.config.sections import Tracking
+from pipeline.config.spec import flat
 from pipeline.tracking.metrics import Point
 from pipeline.tracking.run import log_points
 from pipeline.tracking.store import Store, connect, prepare

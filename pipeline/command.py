@@ -29,6 +29,7 @@ class Paths:
     params = Path("params.yaml")
     checked = Path("data/checked.txt")
     problem = Path("data/problem.json")
+    method = Path("data/method.json")
     dealing = Path("data/dealing.json")
     partition = Path("data/federated/partition.npz")
     partition_summary = Path("data/federated/summary.txt")
@@ -58,7 +59,7 @@ class Paths:
 def run(command: Callable[[Params, Paths], None]) -> None:
     """Run one stage. UserError: its message on standard error and exit code 1; anything else is our defect and shows
     its traceback. `--debug` or FEDBILEVEL_DEBUG=1 shows the traceback of both."""
-    from pipeline.params.loading import load_params
+    from pipeline.params.reading import load_params
 
     paths = Paths.here()
     answering(lambda: command(load_params(paths.params), paths))

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from pipeline.algorithms import Algorithm, Cost, State
-from pipeline.algorithms.client_weighting import steps
-from pipeline.algorithms.client_weighting.turn import WeightingTurn
+from pipeline.config.spec import continuous
 from pipeline.errors import UserError, not_allowed
+from pipeline.methods import Algorithm, Cost, State
+from pipeline.methods.client_weighting.common import steps
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.oracles.functional import FunctionalOracle
-from pipeline.params.spec import continuous
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
 
@@ -36,7 +36,7 @@ class Apart(UserError):
 
 
 @dataclass(frozen=True)
-class RepeatedTurn(WeightingTurn):
+class RepeatedTurn(WeightingContext):
     """One inner step of one of the runs, seen from inside `vmap`. slot: which run, a scalar per run. seeds: of all."""
 
     slot: Tensor = field(default_factory=lambda: torch.tensor(0))
@@ -56,11 +56,11 @@ class RepeatedTurn(WeightingTurn):
 
     def stream(self, purpose: str, *exchange: int) -> Any:
         alone = [dataclasses.replace(self, seed=seed) for seed in self.seeds]
-        keys = [WeightingTurn.stream(turn, purpose, *exchange) for turn in alone]
+        keys = [WeightingContext.stream(context, purpose, *exchange) for context in alone]
         return torch.tensor(keys, device=self.slot.device)[self.slot]
 
     def integer(self, purpose: str, count: int) -> int:
-        alone = [WeightingTurn.integer(_single(self, seed), purpose, count) for seed in self.seeds]
+        alone = [WeightingContext.integer(_single(self, seed), purpose, count) for seed in self.seeds]
         if len(set(alone)) > 1:
             raise Apart(
                 f"runs that draw a different {purpose} cannot be computed together."
@@ -69,34 +69,34 @@ class RepeatedTurn(WeightingTurn):
         return alone[0]
 
 
-def _single(turn: RepeatedTurn, seed: int) -> WeightingTurn:
-    names = [f.name for f in dataclasses.fields(WeightingTurn)]
-    return WeightingTurn(**{name: getattr(turn, name) for name in names} | {"seed": seed})
+def _single(context: RepeatedTurn, seed: int) -> WeightingContext:
+    names = [f.name for f in dataclasses.fields(WeightingContext)]
+    return WeightingContext(**{name: getattr(context, name) for name in names} | {"seed": seed})
 
 
 class Repetitions:
-    """The runs, from their first turns; `state` holds everything with the runs as leading dimension.
+    """The runs, from their first contexts; `state` holds everything with the runs as leading dimension.
 
     broken: run -> (round, variable) of those that are no longer finite. They stay where they were and count no more.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], turns: Sequence[WeightingTurn]) -> None:
-        """turns: one per run, of one federation; UserError if their hyper-parameters differ in anything but continuous
-        ones, or the optimizer is not sgd."""
-        hyper = turns[0].hyper
+    def __init__(self, algorithm: Algorithm[Any], contexts: Sequence[WeightingContext]) -> None:
+        """contexts: one per run, of one federation; UserError if their hyper-parameters differ in anything but
+        continuous ones, or the optimizer is not sgd."""
+        hyper = contexts[0].hyper
         if hyper.optimizer != "sgd":
             raise not_allowed(
                 "optimizer", hyper.optimizer, "sgd for runs computed together", "set it to sgd, or run them one by one"
             )
-        self.algorithm, self.turns = algorithm, list(turns)
-        states = [algorithm.init(turn) for turn in turns]
+        self.algorithm, self.contexts = algorithm, list(contexts)
+        states = [algorithm.init(context) for context in contexts]
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))
         self.done, self.factor, self.cost = 0, 1.0, Cost()
         self.broken: dict[int, tuple[int, str]] = {}
-        self._tensors, self._rebuild = together([turn.problem for turn in turns])
+        self._tensors, self._rebuild = together([context.problem for context in contexts])
         like = next(iter(self.state.variables.values()))
-        self._slots = torch.arange(len(turns), device=like.device)
-        self._varied = {name: like.new_tensor(values) for name, values in _varied([t.hyper for t in turns]).items()}
+        self._slots = torch.arange(len(contexts), device=like.device)
+        self._varied = {name: like.new_tensor(values) for name, values in _varied([t.hyper for t in contexts]).items()}
 
     def variables(self, run: int) -> dict[str, Tensor]:
         """One run's server variables."""
@@ -108,7 +108,7 @@ class Repetitions:
         if not self.done or run in self.broken:
             return {}
         memory = {name: value[run] for name, value in self.state.memory.items()}
-        report = steps.settling(dataclasses.replace(self.turns[run], round=self.done), memory)
+        report = steps.settling(dataclasses.replace(self.contexts[run], round=self.done), memory)
         return {name: float(value) for name, value in report(self.variables(run)).items()} if report else {}
 
     def round(self, factor: float = 1.0) -> None:
@@ -134,24 +134,24 @@ class Repetitions:
             moved = torch.where(finite.view(each), moved, value)
         project = self.algorithm.projections.get(name)
         if project is None or not self._varied:
-            return project(moved, self.turns[0].hyper) if project else moved
+            return project(moved, self.contexts[0].hyper) if project else moved
         return vmap(lambda one, varied: project(one, self._hyper(varied)))(moved, self._varied)
 
     def _hyper(self, varied: dict[str, Tensor]) -> Any:
         """The hyper-parameters with tensors where they differ: of all runs, or of one within `vmap`."""
-        return dataclasses.replace(self.turns[0].hyper, **varied)
+        return dataclasses.replace(self.contexts[0].hyper, **varied)
 
     def _step(self, k: int, factor: float) -> dict[str, Tensor]:
-        if len(self.turns) == 1:
+        if len(self.contexts) == 1:
             return self._step_alone(k, factor)
-        first, seeds = self.turns[0], tuple(turn.seed for turn in self.turns)
+        first, seeds = self.contexts[0], tuple(context.seed for context in self.contexts)
         shared: dict[str, Any] = {"federation": first.federation, "seed": first.seed, "round": self.done, "inner": k}
 
         def one(
             variables: dict[str, Tensor], memory: dict[str, Tensor], tensors: list[Tensor], slot: Tensor, varied: Any
         ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             hyper = self._hyper(varied)
-            turn = RepeatedTurn(
+            context = RepeatedTurn(
                 FunctionalOracle(self._rebuild(tensors)),
                 hyper,
                 **shared,
@@ -160,7 +160,7 @@ class Repetitions:
                 slot=slot,
                 seeds=seeds,
             )
-            step = self.algorithm.step(State(variables, memory), turn)
+            step = self.algorithm.step(State(variables, memory), context)
             self._last = step.cost
             return step.directions, memory
 
@@ -173,11 +173,11 @@ class Repetitions:
 
     def _step_alone(self, k: int, factor: float) -> dict[str, Tensor]:
         """A single run needs no `vmap` and keeps its own, faster oracle."""
-        turn = self.turns[0]
-        sizes = self._sizes(turn.hyper, factor)
-        turn = dataclasses.replace(turn, round=self.done, inner=k, step_sizes=sizes, schedule=factor)
+        context = self.contexts[0]
+        sizes = self._sizes(context.hyper, factor)
+        context = dataclasses.replace(context, round=self.done, inner=k, step_sizes=sizes, schedule=factor)
         memory = {name: value[0] for name, value in self.state.memory.items()}  # views: a step writes in place
-        step = self.algorithm.step(State(self.variables(0), memory), turn)
+        step = self.algorithm.step(State(self.variables(0), memory), context)
         self.cost += step.cost
         return {name: direction[None] for name, direction in step.directions.items()}
 
@@ -202,8 +202,8 @@ class Member:
         return self.runs.algorithm
 
     @property
-    def turn(self) -> WeightingTurn:
-        return self.runs.turns[self.run]
+    def context(self) -> WeightingContext:
+        return self.runs.contexts[self.run]
 
     @property
     def round(self) -> int:
@@ -225,7 +225,7 @@ class Member:
     @property
     def step_sizes(self) -> dict[str, float]:
         """In force in the last round."""
-        return {name: self.runs.factor * size for name, size in self.algorithm.step_sizes(self.turn.hyper).items()}
+        return {name: self.runs.factor * size for name, size in self.algorithm.step_sizes(self.context.hyper).items()}
 
 
 def _varied(hypers: Sequence[Any]) -> dict[str, list[float]]:

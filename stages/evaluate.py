@@ -3,11 +3,12 @@
 from torch import nn
 
 from pipeline.command import Paths, run
-from pipeline.data.catalog import TOY, resolve
+from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
 from pipeline.errors import UserError
 from pipeline.params import Params
+from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem, NewTasks, Variables
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish

@@ -1,9 +1,9 @@
 """`make sweep`: the runs that `sweep` in params.yaml names, each with results and a tracker's run of its own."""
 
 from pipeline.command import Paths, run
+from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.params import Params
-from pipeline.params.loading import dotted
 from pipeline.sweep.plan import plan
 from pipeline.sweep.running import run_all
 from pipeline.sweep.summary import metrics, table, write_summary

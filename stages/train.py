@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.command import PARENT, Paths, run
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import dotted
 from pipeline.params import Params
-from pipeline.params.loading import dotted
+from pipeline.params.resolve import resolve
 from pipeline.sharing import Share
 from pipeline.tracking.session import describe, live_run
 from pipeline.training.callbacks import StopWhenOrphaned

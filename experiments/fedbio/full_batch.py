@@ -31,9 +31,9 @@ from experiments import former
 from experiments.cells import fetch
 from experiments.study import load_study
 from pipeline.command import answering
-from pipeline.data.catalog import resolve
 from pipeline.data.datasets import load
 from pipeline.data.partition import make_partition
+from pipeline.params.resolve import resolve
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.training.setup import build_problem, device_for
 

@@ -49,7 +49,7 @@ class Plan:
     @classmethod
     def load(cls, profile: str, path: Path = HERE / "params.yaml") -> Plan:
         """From params.yaml; UserError for whatever cannot be run, before anything is."""
-        from pipeline.params.loading import load
+        from pipeline.config.loading import load
 
         experiments = load(Experiments, path)
         plan = cls(profile, getattr(experiments, profile))
@@ -58,7 +58,7 @@ class Plan:
 
     def check(self, name: str) -> None:
         """Every cell holds parameters that the library admits."""
-        from pipeline.params.loading import checked
+        from pipeline.config.loading import checked
         from pipeline.params.rules import check_rules
 
         for method, grid in self.sizes.grids.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.params.spec import Section, param, section
+from pipeline.config.spec import Section, param, section
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     With everybody active the repetitions go together, one computation for all; half of the clients are others in every
     repetition, so these go one by one.
     """
-    from pipeline.algorithms import ALGORITHMS, Federation
-    from pipeline.algorithms.client_weighting.turn import WeightingTurn
+    from pipeline.methods import ALGORITHMS, Federation
+    from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
     from pipeline.oracles import FusedOracle
     from pipeline.problems.toy import Toy
 
@@ -96,11 +96,11 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     params = former.parameters(cell.settings)
     algorithm, hyper = ALGORITHMS[params.algorithm], getattr(params.algorithms, params.algorithm)
     federation = Federation("bernoulli", params.federation.participation, 1)
-    turns = []
+    contexts = []
     for seed in range(repetitions):
         problem = Toy.generate(params.problems.toy.clients, seed, params.problems.toy.noise)
-        turns.append(WeightingTurn(FusedOracle(problem), hyper, federation, seed))
-    groups = [turns] if federation.participation >= 1.0 else [[turn] for turn in turns]
+        contexts.append(WeightingContext(FusedOracle(problem), hyper, federation, seed))
+    groups = [contexts] if federation.participation >= 1.0 else [[context] for context in contexts]
     start = time.monotonic()
     curves: dict[str, list[list[float]]] = {"upper_value": [], "stationarity": []}
     for group in groups:
@@ -114,18 +114,18 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     return f"{cell.name}: stationarity {sum(c[-1] for c in curves['stationarity']) / repetitions:.2g}"
 
 
-def _curves(algorithm: Any, turns: list[Any], rounds: int, every: int) -> list[list[dict[str, float]]]:
+def _curves(algorithm: Any, contexts: list[Any], rounds: int, every: int) -> list[list[dict[str, float]]]:
     """Of each repetition, what is measured at round 0 and then every so often; infinite once a run has diverged."""
     from pipeline.repetitions import Repetitions
 
-    runs = Repetitions(algorithm, turns)
+    runs = Repetitions(algorithm, contexts)
 
     def measured(run: int) -> dict[str, float]:
         if run in runs.broken:
             return {"upper_value": float("inf"), "stationarity": float("inf")}
-        return turns[run].problem.measure(runs.variables(run))
+        return contexts[run].problem.measure(runs.variables(run))
 
-    curves = [[measured(run)] for run in range(len(turns))]
+    curves = [[measured(run)] for run in range(len(contexts))]
     for t in range(1, rounds + 1):
         runs.round()
         if t % every == 0:

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.algorithms import ALGORITHMS, Federation
-from pipeline.algorithms.bilevel.turn import BilevelTurn
+from pipeline.methods import ALGORITHMS, Federation
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.oracles.bilevel import BilevelOracle
-from pipeline.params import ShroFbo, SimFbo
 from pipeline.tracking.figures import canvas_style, new_figure, save
 
 H, B, C, D = torch.tensor([[1, 3], [1, 2], [2, 0], [0, 2]], dtype=torch.float64)[..., None]
@@ -89,11 +89,11 @@ def limit(method: str, client_step: float) -> Tensor:
     record = {"simfbo": SimFbo, "shrofbo": ShroFbo}[method]
     sizes: dict[str, Any] = {f"gamma_{u}": SERVER_STEP for u in "xyv"} | {f"eta_{u}": client_step for u in "xyv"}
     hyper = record(local_steps=STEPS, adjoint_radius=1e6, schedule="constant", **sizes)
-    turn = BilevelTurn(BilevelOracle(ExampleB()), hyper, Federation("bernoulli", 1.0, batch_size=1), 0)  # type: ignore[arg-type]
+    context = BilevelContext(BilevelOracle(ExampleB()), hyper, Federation("bernoulli", 1.0, batch_size=1), 0)  # type: ignore[arg-type]
     algorithm = ALGORITHMS[method]
-    state = algorithm.init(turn)
+    state = algorithm.init(context)
     for t in range(1, ROUNDS + 1):
-        step = algorithm.step(state, replace(turn, round=t, inner=1, step_sizes=algorithm.step_sizes(hyper)))
+        step = algorithm.step(state, replace(context, round=t, inner=1, step_sizes=algorithm.step_sizes(hyper)))
         for name, direction in step.directions.items():
             state.variables[name] = state.variables[name] - SERVER_STEP * direction
     return torch.cat([state.variables[u] for u in "xyv"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.params.spec import Section, param, section
+from pipeline.config.spec import Section, param, section
 
 Options = dict[str, Any]
 """Hyper-parameters of a method by dotted name."""

@@ -17,10 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 from experiments.trust.federations import FEDERATIONS, KNOWN, available
 from experiments.trust.params import Options, Study
 from experiments.trust.running import METHODS
+from pipeline.config.loading import checked, read_yaml
+from pipeline.config.spec import override
 from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
-from pipeline.params.loading import checked, read_yaml
-from pipeline.params.spec import override
 
 HERE = Path(__file__).parent
 LEAD, AVERAGE, ORACLE = "primal_dual", "average", "oracle_weights"

@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from experiments.trust.record import Federation
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.base import Federation as Participation
+from pipeline.config.spec import override
 from pipeline.errors import UserError, not_allowed
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.base import Federation as Participation
+from pipeline.methods.registry import family, fitting
 from pipeline.params import Algorithms
-from pipeline.params.pairs import family, fitting
-from pipeline.params.spec import override
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.problems.served import logits
@@ -57,7 +57,7 @@ def run(
     | failed | where and how it diverged, if it did; accuracy, selection and best are then 0, weights equal |
     """
     loop = start(federation, algorithm, rounds, participation, seed, batch_size, **options)
-    problem = loop.turn.oracle.problem
+    problem = loop.context.oracle.problem
     data = problem.data
     every = every or (25 if rounds <= 400 else 50)
 
@@ -131,13 +131,13 @@ def loop_on(
         raise UserError(f"{algorithm}: {error.args[0]}. Fix: rename or remove it.") from None
     problem = weighting if family(algorithm) in ("weighting", "averaging") else GeneralImageWeighting(weighting)
     method = ALGORITHMS[algorithm]
-    turn = method.turn(
-        oracle=method.turn.oracle_for(problem, "fused", Share()),
+    context = method.context(
+        oracle=method.context.oracle_for(problem, "fused", Share()),
         hyper=hyper,
         federation=Participation("bernoulli", participation, batch_size),
         seed=seed,
     )
-    return Loop(method, turn, rounds)
+    return Loop(method, context, rounds)
 
 
 def share_right(problem: Any, variables: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> float:

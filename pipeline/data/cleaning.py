@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.data.scheme_settings import Cleaning
 from pipeline.data.shares import Draw, Share, at_most
 from pipeline.errors import not_allowed
-from pipeline.params.partitions import Cleaning
 
 KEY = "partition.cleaning"
 

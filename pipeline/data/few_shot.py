@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.data.scheme_settings import FewShot
 from pipeline.data.shares import Draw, Share, at_most
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.partitions import FewShot
 
 KEY = "partition.few_shot"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.data.scheme_settings import Longtail
 from pipeline.data.shares import Draw, Share, at_most, clean_share
 from pipeline.errors import not_allowed
-from pipeline.params.partitions import Longtail
 
 KEY = "partition.longtail"
 

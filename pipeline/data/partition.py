@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import params
 from pipeline.data.schemes import SCHEMES
+from pipeline.data.settings import PartitionSettings
 from pipeline.data.shares import Draw, Share
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
@@ -174,7 +174,7 @@ def label_shares(counts: np.ndarray, clean: np.ndarray) -> np.ndarray:
 
 
 def make_partition(
-    labels: np.ndarray, dataset: str, classes: int, partition_params: params.Partition, seed: int
+    labels: np.ndarray, dataset: str, classes: int, partition_params: PartitionSettings, seed: int
 ) -> Partition:
     """Deal the training samples. labels: [M], true, of the training images; no `auto` left in the settings.
 
@@ -216,7 +216,7 @@ def make_partition(
 
 
 def _server_sets(
-    labels: np.ndarray, classes: int, settings: params.Partition, draw: Draw
+    labels: np.ndarray, classes: int, settings: PartitionSettings, draw: Draw
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the validation and of the selection set, each with equally many samples of every label."""
     v, s = settings.validation_per_label, settings.selection_per_label

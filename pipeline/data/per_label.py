@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.data.scheme_settings import Balanced, Powerlaw
 from pipeline.data.shares import Draw, Share, at_most, clean_share
 from pipeline.errors import not_allowed
-from pipeline.params.partitions import Balanced, Powerlaw
 
 
 def balanced(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Balanced, draw: Draw) -> list[Share]:

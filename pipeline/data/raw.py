@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.data.settings import Subset
 from pipeline.errors import not_allowed
-from pipeline.params import Subset
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 

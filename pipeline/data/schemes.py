@@ -25,10 +25,19 @@ from pipeline.data.cleaning import cleaning
 from pipeline.data.few_shot import few_shot
 from pipeline.data.longtail import longtail
 from pipeline.data.per_label import balanced, powerlaw
+from pipeline.data.scheme_settings import (
+    Dirichlet,
+    Duplicates,
+    Iid,
+    LabelNoise,
+    Lead,
+    Mixed,
+    Quantity,
+    Shards,
+    require_rates,
+)
 from pipeline.data.shares import Draw, Share, at_most, clean_share
 from pipeline.errors import not_allowed
-from pipeline.params.partitions import Dirichlet, Duplicates, Iid, LabelNoise, Lead, Mixed, Quantity, Shards
-from pipeline.params.rules import require_rates
 
 # ---------------------------------------------------------------------------------- label groups
 

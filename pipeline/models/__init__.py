@@ -7,18 +7,16 @@ one's own needs no line: ``model.name`` is then its dotted path.
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.config import own_code
 from pipeline.errors import UserError, not_allowed
 from pipeline.models.flat import FlatModel
 from pipeline.models.networks import Normalise, cnn, conv4, lenet5, lenet_wide, linear, mlp, mlp3
@@ -56,65 +54,26 @@ def build(
 
 
 def source_files(name: str) -> list[Path]:
-    """The files that define one's own model: its module and all it imports from beside it; [] for a built-in.
-
-    They belong into the fingerprint of whatever was trained with it. Of an installed package, whose version
-    the environment fixes, only the module itself.
-    """
+    """The files that define one's own model, see `own_code.source_files`; [] for a built-in."""
     if "." not in name:
         return []
     _function(name)
-    module = name.rpartition(".")[0]
-    origin = getattr(sys.modules[module], "__file__", None)
-    if origin is None:
-        return []
-    file = Path(origin).resolve()
-    if "site-packages" in file.parts:
-        return [file]
-    root = file.parents[module.count(".") + (file.name == "__init__.py")]
-    top = module.partition(".")[0]
-    finder = ModuleFinder([str(root)], excludes=[] if top == "pipeline" else ["pipeline"])
-    finder.import_hook(module)
-    found = (getattr(module, "__file__", None) for module in finder.modules.values())
-    return sorted({Path(path) for path in found if path} | {file})
+    return own_code.source_files(name)
 
 
 def _label(name: str) -> str:
     return f"model.name = {name!r}"
 
 
-def _cause(error: Exception) -> str:
-    """The exception in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
 def _function(name: str) -> Callable[..., nn.Module]:
-    """The function behind a name; modules in the current folder (the project's root) can be imported."""
+    """The function behind a name; or dotted path."""
     if "." not in name:
         if name in MODELS:
             return MODELS[name]
         near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.0)
         allowed = f"one of {', '.join(MODELS)}, or the dotted path of your own function"
         raise not_allowed("model.name", name, allowed, f"write {near[0] if near else 'lenet5'}")
-    module, _, attribute = name.rpartition(".")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except Exception as error:
-        raise UserError(
-            f"{_label(name)}: importing {module!r} failed ({_cause(error)})."
-            f" Fix: put the module into the project's folder, or correct the path: package.module.function."
-        ) from error
-    if not callable(found):
-        public = [key for key, value in vars(sys.modules[module]).items() if callable(value)]
-        near = difflib.get_close_matches(attribute, public, n=1)
-        raise UserError(
-            f"{_label(name)}: module {module!r} has no function {attribute!r}."
-            f" Fix: {f'write {module}.{near[0]}' if near else f'define {attribute} there, as {_FORM}'}."
-        )
-    return found
+    return own_code.found_at("model.name", name, None, "function", f", as {_FORM}")
 
 
 def _check_call(
@@ -129,7 +88,7 @@ def _check_call(
     except TypeError as error:
         if name not in MODELS:
             raise UserError(
-                f"{_label(name)} with model.options = {options!r}: it cannot be called ({_cause(error)})."
+                f"{_label(name)} with model.options = {options!r}: it cannot be called ({own_code.cause(error)})."
                 f" Fix: define it as {_FORM}, and give in model.options only what it takes."
             ) from error
         known = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
@@ -154,7 +113,7 @@ def _made(
     except Exception as error:
         raise UserError(
             f"{_label(name)} with model.options = {options!r} failed for {channels} x {image_size} x"
-            f" {image_size} images and {classes} classes ({_cause(error)})."
+            f" {image_size} images and {classes} classes ({own_code.cause(error)})."
             f" Fix: correct model.options, or choose another model.name."
         ) from error
     if not isinstance(network, nn.Module):
@@ -178,7 +137,7 @@ def _try(name: str, model: FlatModel, shape: torch.Size, classes: int) -> None:
             logits, first, again, alone = (model.apply(w, X) for X in (black, grey, grey, grey[:1]))
     except Exception as error:
         raise UserError(
-            f"{_label(name)} fails on images of shape {list(shape)} ({_cause(error)})."
+            f"{_label(name)} fails on images of shape {list(shape)} ({own_code.cause(error)})."
             f" Fix: make forward accept [batch, channels, height, width]."
         ) from error
     if not isinstance(logits, Tensor) or logits.shape != (2, classes):

@@ -1,46 +1,24 @@
-"""What a person may set: one frozen dataclass per section of params.yaml and per method.
+"""params.yaml as a record. A section stands with what it sets: a method's hyper-parameters in the method's file.
 
-The dataclasses are plain standard library, so the mathematical core needs nothing else.
-``pipeline.params.loading`` (pydantic, ruamel.yaml) reads and checks them at the edges.
+Reading (`pipeline.params.reading`) needs pydantic and ruamel.yaml; the records and everything that is computed do not.
 """
 
-from pipeline.params import methods
-from pipeline.params.methods import *  # noqa: F403 - every method's record, as listed there
-from pipeline.params.sections import (
-    ClientWeighting,
-    Consensus,
-    Data,
-    DataCleaning,
-    Fair,
-    Federation,
-    HyperRepresentation,
-    LossTuning,
-    Model,
-    Params,
-    Partition,
-    Problems,
-    Subset,
-    Sweep,
-    Tracking,
-    Train,
-)
+from pipeline.config.sections import Federation, Sweep, Tracking, Train
+from pipeline.data.settings import Data, PartitionSettings, Subset
+from pipeline.models.settings import Model
+from pipeline.params.tree import Algorithms, Params
+from pipeline.problems.settings import Problems
 
 __all__ = [
-    "ClientWeighting",
-    "Consensus",
+    "Algorithms",
     "Data",
-    "DataCleaning",
-    "Fair",
     "Federation",
-    "HyperRepresentation",
-    "LossTuning",
     "Model",
     "Params",
-    "Partition",
+    "PartitionSettings",
     "Problems",
     "Subset",
     "Sweep",
     "Tracking",
     "Train",
 ]
-__all__ += methods.__all__

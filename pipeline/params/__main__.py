@@ -1,20 +1,16 @@
-"""Write params.schema.json (`python -m pipeline.params`), or with --check tell whether it is up to date."""
+"""Write everything that is derived from the registries, or with --check tell whether it is up to date."""
 
-import json
 import sys
-from pathlib import Path
 
-from pipeline.params.loading import schema
-
-PATH = Path("params.schema.json")
+from pipeline.params.listing import written
 
 
 def main() -> None:
-    text = json.dumps(schema(), indent=2) + "\n"
-    if "--check" not in sys.argv[1:]:
-        PATH.write_text(text)
-    elif not PATH.is_file() or PATH.read_text() != text:
-        sys.exit(f"{PATH} is out of date. Fix: .venv/bin/python -m pipeline.params")
+    for path, text in written().items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path} is out of date. Fix: .venv/bin/python -m pipeline.params")
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import RoundTripRepresenter
 
+from pipeline.config.loading import checked, parsed, read_yaml
+from pipeline.config.spec import dotted
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.loading import checked, dotted, load_params, parsed, read_yaml
+from pipeline.params.reading import load_params
 from pipeline.params.rules import check_rules
-from pipeline.params.sections import Params
+from pipeline.params.tree import Params
 
 FOLDER = Path("recipes")
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pipeline.data.catalog import resolve
+from pipeline.config.loading import checked
+from pipeline.config.spec import continuous, dotted, override
 from pipeline.errors import UserError, not_allowed
+from pipeline.methods.registry import FAMILIES, family
 from pipeline.params import Params
-from pipeline.params.loading import checked, dotted
-from pipeline.params.pairs import FAMILIES, family
+from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import continuous, override
 from pipeline.tracking.record import params_in_use
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}
@@ -147,7 +147,7 @@ def obstacle(group: list[Run]) -> str | None:
     """Why these runs cannot be computed together; None if nothing is known against it. That their clients hold
     different numbers of samples shows when the data are dealt."""
     params, seeds = group[0].params, {run.params.seed for run in group}
-    hyper, federation = getattr(params.algorithms, params.algorithm), params.federation
+    hyper, federation = params.hyper, params.federation
     if family(params.algorithm) != "weighting":
         return f"algorithm: {params.algorithm} is none of {', '.join(FAMILIES['weighting'])}"
     if hyper.optimizer != "sgd":
@@ -166,8 +166,8 @@ def obstacle(group: list[Run]) -> str | None:
 
 
 def _continuous(params: Params) -> list[str]:
-    names = continuous(type(getattr(params.algorithms, params.algorithm)))
-    return [f"algorithms.{params.algorithm}.{name}" for name in names]
+    names = continuous(type(params.hyper))
+    return [f"algorithms.{params.method.name}.{name}" for name in names]
 
 
 def _require_one_group(params: Params, runs: list[Run]) -> None:

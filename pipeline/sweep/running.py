@@ -31,15 +31,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.algorithms import ALGORITHMS
 from pipeline.command import Paths
+from pipeline.config.spec import dotted
 from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition, make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.params import Params
-from pipeline.params.loading import dotted
-from pipeline.params.sections import Subset
+from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
 from pipeline.sharing import Share
 from pipeline.sweep.plan import Run, groups
@@ -52,7 +51,7 @@ from pipeline.training.history import History
 from pipeline.training.module import NotFinite, schedule
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import evaluates, no_longer_finite, row_of
-from pipeline.training.run import build_turn, prepare_processor, run_fingerprint, train
+from pipeline.training.run import build_context, prepare_processor, run_fingerprint, train
 from pipeline.training.setup import build_problem, build_toy, device_for
 from pipeline.training.tasks import Task, image_task, toy_task
 
@@ -158,11 +157,11 @@ def _alone(job: Job, paths: Paths, ended: Ended) -> None:
 def _together(jobs: Sequence[Job], paths: Paths, ended: Ended) -> None:
     """All of them as one computation. The seconds in each one's record are those of all."""
     params, task = jobs[0].params, jobs[0].task
-    rounds, algorithm = params.train.rounds, ALGORITHMS[params.algorithm]
-    factor = schedule(getattr(params.algorithms, params.algorithm).schedule, rounds)
+    rounds, algorithm = params.train.rounds, params.method
+    factor = schedule(params.hyper.schedule, rounds)
     prepare_processor(task.device, params.train.precision)
-    turns: list[Any] = [build_turn(job.params, job.task.problem, Share()) for job in jobs]
-    runs = Repetitions(algorithm, turns)
+    contexts: list[Any] = [build_context(job.params, job.task.problem, Share()) for job in jobs]
+    runs = Repetitions(algorithm, contexts)
     with ExitStack() as held:
         folders = [held.enter_context(ResumeFolder(paths.resume, job.fingerprint)) for job in jobs]
         members = [Member(runs, i, rounds) for i in range(len(jobs))]
@@ -206,7 +205,7 @@ class _Records:
         member, train = self.member, self.job.params.train
         try:
             if member.broken:
-                raise no_longer_finite(*member.broken, member.step_sizes, member.turn.hyper)
+                raise no_longer_finite(*member.broken, member.step_sizes, member.context.hyper)
             measure = self.job.task.measure if evaluates(member, train.eval_every) else None
             row, weights = row_of(member, member.served, seconds, measure)
         except NotFinite:

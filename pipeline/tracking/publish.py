@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
-from pipeline.params import Tracking
 from pipeline.text import short_labels
 from pipeline.tracking.metrics import final_points, points, read_history
 from pipeline.tracking.record import Record, RunInfo, nested

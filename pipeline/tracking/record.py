@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.methods.registry import algorithm_named
 
 Scalar = str | int | float | bool | None
 
@@ -115,7 +116,9 @@ def environment(device: str) -> dict[str, Any]:
 def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
     """The dotted parameters that decide this run: no other method's, problem's or scheme's section, no sweep, no
     tracking; on the toy no partition and no network either."""
-    chosen = {"algorithms": flat["algorithm"], "problems": flat["problem"], "partition": flat["partition.scheme"]}
+    method = flat["algorithm"]
+    own = algorithm_named(method).name if "." in method else method
+    chosen = {"algorithms": own, "problems": flat["problem"], "partition": flat["partition.scheme"]}
     unused = ("partition", "model") if flat["problem"] == "toy" else ()
     sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
     kept = {}

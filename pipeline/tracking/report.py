@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.partition import Partition
-from pipeline.params.methods import Algorithms
+from pipeline.methods.registry import algorithm_named
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.tracking import figures, tables
@@ -142,7 +142,7 @@ def served_line(facts: Mapping[str, Any], results: Path) -> str:
     return (
         f"the model of round {facts['served_round']} is served: selection accuracy {100 * there:.1f} % there,"
         f" {100 * last:.1f} % after the last round {facts['rounds']}. Lower"
-        f" {getattr(Algorithms(), facts['algorithm']).main_step_size}, or train for fewer rounds."
+        f" {algorithm_named(facts['algorithm']).options.main_step_size}, or train for fewer rounds."
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.params import Tracking
+from pipeline.config.sections import Tracking
 from pipeline.tracking.metrics import Point, points
 from pipeline.tracking.record import Record, RunInfo
 from pipeline.tracking.store import Store, connect, prepare, resolve_uri

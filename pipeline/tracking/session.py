@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.params import Tracking
+from pipeline.config.sections import Tracking
 from pipeline.tracking.record import Record, code_tags, environment, params_in_use
 from pipeline.tracking.run import LiveRun
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.params import Tracking
+from pipeline.config.sections import Tracking
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

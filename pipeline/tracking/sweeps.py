@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.params import Tracking
+from pipeline.config.sections import Tracking
 from pipeline.tracking.publish import Files, complete
 from pipeline.tracking.record import Record, RunInfo
 from pipeline.tracking.run import Status, open_run

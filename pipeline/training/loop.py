@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pipeline.algorithms.base import Algorithm, Cost, State, Turn, advance
+from pipeline.methods.base import Algorithm, Cost, State, StepContext, advance
 from pipeline.training.rows import no_longer_finite
 
 
@@ -57,21 +57,22 @@ def optimizer_of(variable: str, hyper: Options, value: Tensor, size: float) -> t
 
 
 class Loop:
-    """A run. turn: the template of every turn; rounds: T, for the schedule.
+    """A run. context: the template of every step's; rounds: T, for the schedule.
 
     round: outer iterations done. cost: so far. measured: the method's measures in the last round.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int) -> None:
-        self.algorithm, self.turn, self.rounds = algorithm, turn, rounds
-        state = algorithm.init(turn)
+    def __init__(self, algorithm: Algorithm[Any], context: StepContext, rounds: int) -> None:
+        self.algorithm, self.context, self.rounds = algorithm, context, rounds
+        state = algorithm.init(context)
         self.state = State({name: value.detach().clone() for name, value in state.variables.items()}, state.memory)
         self.round, self.cost = 0, Cost()
         self.measured: dict[str, float] = {}
-        self._sizes = sizes_of(algorithm, turn.hyper, self.state.variables)
-        self._factors = {name: schedule_of(name, algorithm, turn.hyper, rounds) for name in self._sizes}
+        self._sizes = sizes_of(algorithm, context.hyper, self.state.variables)
+        self._factors = {name: schedule_of(name, algorithm, context.hyper, rounds) for name in self._sizes}
         self._optimizers = {
-            name: optimizer_of(name, turn.hyper, self.state.variables[name], size) for name, size in self._sizes.items()
+            name: optimizer_of(name, context.hyper, self.state.variables[name], size)
+            for name, size in self._sizes.items()
         }
 
     @property
@@ -81,12 +82,12 @@ class Loop:
 
     def step(self) -> None:
         """One outer iteration. Raises NotFinite if a variable no longer is."""
-        factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
+        factor = schedule(self.context.hyper.schedule, self.rounds)(self.round)
         sizes = self.step_sizes
         for name, size in sizes.items():
             self._optimizers[name].param_groups[0]["lr"] = size
-        turn = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=sizes, schedule=factor)
-        cost, measured = advance(self.algorithm, self.state, turn, self._move)
+        context = dataclasses.replace(self.context, round=self.round + 1, step_sizes=sizes, schedule=factor)
+        cost, measured = advance(self.algorithm, self.state, context, self._move)
         self.cost, self.measured = self.cost + cost, measured or self.measured
         self.round += 1
 
@@ -94,7 +95,7 @@ class Loop:
         value = self.state.variables[name]
         value.grad = direction
         self._optimizers[name].step()
-        require_finite(name, value, self.round + 1, self.step_sizes, self.turn.hyper)
+        require_finite(name, value, self.round + 1, self.step_sizes, self.context.hyper)
 
 
 def require_finite(name: str, value: Tensor, round_: int, sizes: Mapping[str, float], hyper: Any) -> None:

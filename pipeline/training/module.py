@@ -16,8 +16,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from pipeline.algorithms import Algorithm, Cost, State, Turn
-from pipeline.algorithms.base import advance
+from pipeline.methods import Algorithm, Cost, State, StepContext
+from pipeline.methods.base import advance
 from pipeline.sharing import Share
 from pipeline.training.best import Served
 from pipeline.training.loop import optimizer_of, require_finite, schedule, schedule_of, sizes_of
@@ -29,18 +29,20 @@ __all__ = ["FederatedBilevel", "NotFinite", "schedule"]
 class FederatedBilevel(pl.LightningModule):
     """State of a run: the server's variables (parameters), the method's memory (buffers), the round and the cost.
 
-    turn: the template of every turn; `round` and `inner` are filled in as the run goes on. share: this process among
-    those that simulate the run; a checkpoint holds the rows of all of them, so any number may go on from it. kept: what
-    to save and serve, set when training has ended.
+    context: the template of every step's; `round` and `inner` are filled in as the run goes on. share: this process
+    among those that simulate the run; a checkpoint holds the rows of all of them, so any number may go on from it.
+    kept: what to save and serve, set when training has ended.
     """
 
     kept: Served
 
-    def __init__(self, algorithm: Algorithm[Any], turn: Turn, rounds: int, share: Share | None = None) -> None:
+    def __init__(
+        self, algorithm: Algorithm[Any], context: StepContext, rounds: int, share: Share | None = None
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.algorithm, self.turn, self.rounds, self.share = algorithm, turn, rounds, share or Share()
-        state = algorithm.init(turn)
+        self.algorithm, self.context, self.rounds, self.share = algorithm, context, rounds, share or Share()
+        state = algorithm.init(context)
         for name in algorithm.client_rows & state.memory.keys():
             self.share.keep_own(state.memory[name])
         self.variables = nn.ParameterDict({name: nn.Parameter(v) for name, v in state.variables.items()})
@@ -73,16 +75,17 @@ class FederatedBilevel(pl.LightningModule):
     @property
     def _sizes(self) -> dict[str, float]:
         """Before any schedule."""
-        return sizes_of(self.algorithm, self.turn.hyper, self.variables.keys())
+        return sizes_of(self.algorithm, self.context.hyper, self.variables.keys())
 
     def _schedule(self, variable: str) -> Callable[[int], float]:
         """Factor of that variable's step size after t rounds."""
-        return schedule_of(variable, self.algorithm, self.turn.hyper, self.rounds)
+        return schedule_of(variable, self.algorithm, self.context.hyper, self.rounds)
 
     def configure_optimizers(self) -> Any:
         """One optimizer and one schedule per server variable."""
         optimizers = {
-            name: optimizer_of(name, self.turn.hyper, self.variables[name], size) for name, size in self._sizes.items()
+            name: optimizer_of(name, self.context.hyper, self.variables[name], size)
+            for name, size in self._sizes.items()
         }
         schedulers = [torch.optim.lr_scheduler.LambdaLR(o, self._schedule(name)) for name, o in optimizers.items()]
         return list(optimizers.values()), schedulers
@@ -90,15 +93,15 @@ class FederatedBilevel(pl.LightningModule):
     def training_step(self, batch: int, batch_idx: int) -> None:
         """One outer iteration."""
         optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
-        factor = schedule(self.turn.hyper.schedule, self.rounds)(self.round)
-        turn = dataclasses.replace(self.turn, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
+        factor = schedule(self.context.hyper.schedule, self.rounds)(self.round)
+        context = dataclasses.replace(self.context, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
 
         def move(name: str, direction: Tensor) -> None:
             self.variables[name].grad = direction
             optimizers[name].step()
-            require_finite(name, self.variables[name], self.round + 1, self.step_sizes, self.turn.hyper)
+            require_finite(name, self.variables[name], self.round + 1, self.step_sizes, self.context.hyper)
 
-        cost, measured = advance(self.algorithm, self.state, turn, move)
+        cost, measured = advance(self.algorithm, self.state, context, move)
         self.cost, self.measured = self.cost + cost, measured or self.measured
         for scheduler in _listed(self.lr_schedulers()):
             scheduler.step()

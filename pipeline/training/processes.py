@@ -21,8 +21,8 @@ from contextlib import contextmanager
 
 from pytorch_lightning.strategies import DDPStrategy
 
+from pipeline.config.sections import Train
 from pipeline.errors import UserError
-from pipeline.params import Train
 from pipeline.sharing import Share
 
 GRACE = 10.0

@@ -23,9 +23,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import resolve
 from pipeline.params import Params
+from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.seeds import key, numpy_generator
@@ -35,7 +34,7 @@ from pipeline.training.evaluation import selection_accuracy
 from pipeline.training.loop import Loop
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite, evaluates
-from pipeline.training.run import build_turn
+from pipeline.training.run import build_context
 
 Weighting = ClientWeighting | GeneralImageWeighting
 
@@ -70,7 +69,7 @@ def replicate(params: Params, problem: Weighting, b: int, beat: Callable[[], Non
     """The client weights of the b-th further run, [N]. params: resolved."""
     problem = with_validation(problem, resampled(problem.data.validation_labels.cpu().numpy(), params.seed, b))
     params = replace(params, seed=key(params.seed, "replicate", b))
-    loop = Loop(ALGORITHMS[params.algorithm], build_turn(params, problem, Share()), params.train.rounds)
+    loop = Loop(params.method, build_context(params, problem, Share()), params.train.rounds)
     best = Best()
     for t in range(loop.rounds + 1):
         if t:

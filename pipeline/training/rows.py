@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from pipeline.algorithms import Algorithm, Cost, Turn
 from pipeline.errors import UserError
+from pipeline.methods import Algorithm, Cost, StepContext
 from pipeline.training.history import Row
 from pipeline.training.tasks import Measure
 
@@ -38,7 +38,7 @@ class Running(Protocol):
     def algorithm(self) -> Algorithm[Any]: ...
 
     @property
-    def turn(self) -> Turn: ...
+    def context(self) -> StepContext: ...
 
 
 def evaluates(run: Running, every: int) -> bool:
@@ -61,9 +61,11 @@ def row_of(
         measured = measure(variables)
         for name, value in measured.items():
             if not math.isfinite(value):
-                raise NotFinite(f"round {run.round}: the {name.replace('_', ' ')} is {value}.{_advice(run.turn.hyper)}")
+                raise NotFinite(
+                    f"round {run.round}: the {name.replace('_', ' ')} is {value}.{_advice(run.context.hyper)}"
+                )
         row |= measured
-    weights = run.turn.problem.client_weights(variables)
+    weights = run.context.problem.client_weights(variables)
     return row, None if weights is None else weights.cpu().numpy()
 
 

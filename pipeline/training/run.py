@@ -17,10 +17,12 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
-from pipeline.algorithms import ALGORITHMS, Federation, Turn
-from pipeline.data.catalog import TOY, problem_in_use, resolve
+from pipeline.config import own_code
+from pipeline.data.catalog import TOY
 from pipeline.errors import UserError
+from pipeline.methods import Federation, StepContext
 from pipeline.params import Params
+from pipeline.params.resolve import problem_in_use, resolve
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
 from pipeline.training.allocator import keep_freed_memory
@@ -36,17 +38,17 @@ from pipeline.training.tasks import Task
 def build_module(params: Params, problem: Problem, share: Share | None = None) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
     share = share or Share()
-    turn = build_turn(params, problem, share)
-    return FederatedBilevel(ALGORITHMS[params.algorithm], turn, params.train.rounds, share)
+    context = build_context(params, problem, share)
+    return FederatedBilevel(params.method, context, params.train.rounds, share)
 
 
-def build_turn(params: Params, problem: Problem, share: Share) -> Turn:
-    """The template of every turn of that method on the problem."""
+def build_context(params: Params, problem: Problem, share: Share) -> StepContext:
+    """The template of every step's context of that method on the problem."""
     federation = params.federation
-    algorithm = ALGORITHMS[params.algorithm]
-    return algorithm.turn(
-        oracle=algorithm.turn.oracle_for(problem, params.train.backend, share),
-        hyper=getattr(params.algorithms, params.algorithm),
+    algorithm = params.method
+    return algorithm.context(
+        oracle=algorithm.context.oracle_for(problem, params.train.backend, share),
+        hyper=params.hyper,
         federation=Federation(
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
         ),
@@ -69,8 +71,10 @@ def run_fingerprint(params: Params, task: Task) -> str:
         "replicates",
     ):  # when, where and what after, not what
         del train[name]
+    own = {"algorithm_code": files_version(own_code.source_files(params.algorithm))} if "." in params.algorithm else {}
     return fingerprint(
-        {
+        own
+        | {
             "seed": params.seed,
             "data": task.data_hash,
             "partition": task.partition_hash,
@@ -79,7 +83,7 @@ def run_fingerprint(params: Params, task: Task) -> str:
             "problem": {problem: dataclasses.asdict(getattr(params.problems, problem))},
             "federation": dataclasses.asdict(params.federation),
             "algorithm": params.algorithm,
-            "hyper": dataclasses.asdict(getattr(params.algorithms, params.algorithm)),
+            "hyper": dataclasses.asdict(params.hyper),
             "train": train,
             "device": task.device.type,
         }

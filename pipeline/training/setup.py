@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from pipeline import models
-from pipeline.data.catalog import CATALOG, resolve
+from pipeline.data.catalog import CATALOG
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
+from pipeline.methods.registry import family
 from pipeline.params import Params
-from pipeline.params.pairs import family, upper_on_clients
+from pipeline.params.resolve import resolve
 from pipeline.participation import fixed_count
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.client_weighting import ClientWeighting
@@ -24,6 +25,7 @@ from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
 from pipeline.problems.few_shot import FewShot, new_tasks, require_features
+from pipeline.problems.forms import upper_on_clients
 from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
 from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
@@ -158,7 +160,7 @@ def _consensus(params: Params, model: models.FlatModel, data: FederatedData) -> 
     if settings.normalise is True:
         model = model.after(partial(models.Normalise, info.means, info.deviations))
     fill = info.means if settings.normalise is True else ()
-    served = getattr(params.algorithms, params.algorithm).served
+    served = params.hyper.served
     return Consensus(model, data, augment=settings.augment is True, fill=fill, served=served)
 
 

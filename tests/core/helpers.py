@@ -5,8 +5,8 @@ import dataclasses
 import torch
 
 from pipeline import projections
-from pipeline.algorithms import ALGORITHMS, Federation, State, Turn
-from pipeline.algorithms.client_weighting.turn import WeightingTurn
+from pipeline.methods import ALGORITHMS, Federation, State, StepContext
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.oracles import FusedOracle
 from pipeline.problems.toy import Toy
 
@@ -17,28 +17,30 @@ PRINTED = PLAIN | {"dual": "printed", "dual_damping": 0.0}
 """The lead method as its paper prints it."""
 
 
-def make_turn(hyper, toy, participation=1.0, oracle=FusedOracle, seed=0, sampling="bernoulli", **more) -> Turn:
-    """A turn with the hyper-parameters' step sizes in force."""
+def make_context(
+    hyper, toy, participation=1.0, oracle=FusedOracle, seed=0, sampling="bernoulli", **more
+) -> StepContext:
+    """A context with the hyper-parameters' step sizes in force."""
     etas = {"w": "eta_w", "lambda": "eta_lambda", "x": "eta_x"}
     sizes = {variable: getattr(hyper, eta) for variable, eta in etas.items() if hasattr(hyper, eta)}
     federation = Federation(sampling, participation, batch_size=1)
-    return WeightingTurn(oracle(toy), hyper, federation, seed, **{"step_sizes": sizes} | more)
+    return WeightingContext(oracle(toy), hyper, federation, seed, **{"step_sizes": sizes} | more)
 
 
-def run(name: str, turn: Turn, rounds: int, frozen: tuple[str, ...] = (), each=lambda state: None) -> State:
+def run(name: str, context: StepContext, rounds: int, frozen: tuple[str, ...] = (), each=lambda state: None) -> State:
     """`rounds` outer iterations with constant plain steps; variables in `frozen` stay as they are."""
     algorithm = ALGORITHMS[name]
-    state = algorithm.init(turn)
-    sizes = algorithm.step_sizes(turn.hyper)
+    state = algorithm.init(context)
+    sizes = algorithm.step_sizes(context.hyper)
     for t in range(1, rounds + 1):
-        for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
-            step = algorithm.step(state, dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes))
+        for k in range(1, algorithm.inner_steps(context.hyper) + 1):
+            step = algorithm.step(state, dataclasses.replace(context, round=t, inner=k, step_sizes=sizes))
             for variable, direction in step.directions.items():
                 if variable in frozen:
                     continue
                 value = state.variables[variable] - sizes[variable] * direction
                 project = algorithm.projections.get(variable)
-                state.variables[variable] = project(value, turn.hyper) if project else value
+                state.variables[variable] = project(value, context.hyper) if project else value
         each(state)
     return state
 

@@ -14,10 +14,12 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 
-from pipeline.algorithms import ALGORITHMS, Cost, Turn
-from pipeline.params import FedBioAccLocal, Params, Train
-from pipeline.params.methods import LearnedWeights
-from pipeline.params.pairs import FAMILIES
+from pipeline.config.sections import Train
+from pipeline.methods import ALGORITHMS, Cost, StepContext
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal
+from pipeline.methods.consensus.common.weights import LearnedWeights
+from pipeline.methods.registry import FAMILIES
+from pipeline.params import Params
 from pipeline.problems.toy import Toy
 from pipeline.sharing import Share
 from pipeline.training.module import FederatedBilevel
@@ -25,15 +27,15 @@ from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.tasks import Task
 from tests.core.bilevel import test_family as bilevel
-from tests.core.bilevel.helpers import make_turn as bilevel_turn
+from tests.core.bilevel.helpers import make_context as bilevel_context
 from tests.core.bilevel.quadratic import random
 from tests.core.consensus import test_family as consensus
-from tests.core.consensus.quadratics import Quadratics, options, turn_for
+from tests.core.consensus.quadratics import Quadratics, context_for, options
 from tests.core.consensus.test_weights import WeightedQuadratics
-from tests.core.helpers import make_turn
+from tests.core.helpers import make_context
 from tests.core.test_methods import VARIANTS
 
-Run = tuple[str, Turn]
+Run = tuple[str, StepContext]
 Found = dict[str, torch.Tensor]
 
 ROUNDS = 4
@@ -47,8 +49,8 @@ def weighting() -> Iterator[tuple[str, Run]]:
     toy = dataclasses.replace(Toy.generate(clients=CLIENTS, seed=0), noise=0.5)
     for variant, (name, hyper) in VARIANTS.items():
         for estimator in ("paper", "normalised", "memory"):
-            turn = make_turn(dataclasses.replace(hyper, estimator=estimator), toy, participation=0.5)
-            yield f"{variant}, {estimator}", (name, turn)
+            context = make_context(dataclasses.replace(hyper, estimator=estimator), toy, participation=0.5)
+            yield f"{variant}, {estimator}", (name, context)
 
 
 def quadratics() -> Quadratics:
@@ -59,7 +61,7 @@ def quadratics() -> Quadratics:
 def consensus_run(variant: str, problem: Quadratics, **more: Any) -> Run:
     name = consensus.method(variant)
     hyper = options(name, **{**consensus.settings(variant), "weight_decay": 0.1, "clip_norm": 1.5, **more})
-    return name, turn_for(problem, hyper, **(EVERYBODY if name == "fedpd" else HALF))
+    return name, context_for(problem, hyper, **(EVERYBODY if name == "fedpd" else HALF))
 
 
 def local_steps() -> Iterator[tuple[str, Run]]:
@@ -83,35 +85,35 @@ def points() -> Iterator[tuple[str, Run]]:
     momenta that are averaged at the start."""
     for variant, (name, hyper) in bilevel.VARIANTS.items():
         problem = random(CLIENTS, local_lower=variant in bilevel.LOCAL, noise=0.3)
-        yield variant, (name, bilevel_turn(hyper, problem, 0.5, sampling="bernoulli"))
+        yield variant, (name, bilevel_context(hyper, problem, 0.5, sampling="bernoulli"))
         if not problem.local_lower:
             held = dataclasses.replace(problem, server_upper=True, upper_bound=0.2)
-            yield f"{variant}, server", (name, bilevel_turn(hyper, held, 0.5, sampling="bernoulli"))
+            yield f"{variant}, server", (name, bilevel_context(hyper, held, 0.5, sampling="bernoulli"))
     hyper = FedBioAccLocal(local_steps=2, series_terms=3, average_initial_momentum=True)
     problem = random(CLIENTS, local_lower=True, noise=0.3)
-    yield "fedbioacc_local, averaged", ("fedbioacc_local", bilevel_turn(hyper, problem, 0.5, sampling="bernoulli"))
+    yield "fedbioacc_local, averaged", ("fedbioacc_local", bilevel_context(hyper, problem, 0.5, sampling="bernoulli"))
 
 
 def every_run() -> dict[str, Run]:
     return dict([*weighting(), *local_steps(), *points()])
 
 
-def follow(name: str, turn: Turn, share: Share) -> Found:
+def follow(name: str, context: StepContext, share: Share) -> Found:
     """Variables, memory, cost and measures after a few rounds of the bare loop."""
     algorithm, cost, measured = ALGORITHMS[name], Cost(), {}
-    turn = dataclasses.replace(turn, oracle=turn.oracle_for(turn.problem, "fused", share), share=share)
-    state, sizes = algorithm.init(turn), algorithm.step_sizes(turn.hyper)
+    context = dataclasses.replace(context, oracle=context.oracle_for(context.problem, "fused", share), share=share)
+    state, sizes = algorithm.init(context), algorithm.step_sizes(context.hyper)
     rows = algorithm.client_rows & state.memory.keys()
     for row in rows:
         share.keep_own(state.memory[row])
     for t in range(1, ROUNDS + 1):
-        for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
-            now = dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes)
+        for k in range(1, algorithm.inner_steps(context.hyper) + 1):
+            now = dataclasses.replace(context, round=t, inner=k, step_sizes=sizes)
             step = algorithm.step(state, now)
             for variable, direction in step.directions.items():
                 value = state.variables[variable] - sizes[variable] * direction
                 project = algorithm.projections.get(variable)
-                state.variables[variable] = now.constrain(variable, project(value, turn.hyper) if project else value)
+                state.variables[variable] = now.constrain(variable, project(value, context.hyper) if project else value)
             cost += now.spent(step.cost)
             if step.report:
                 measured |= {f"{key}, round {t}": value for key, value in step.report(state.variables).items()}
@@ -145,13 +147,13 @@ class StopAfter(pl.Callback):
             raise Interrupt
 
 
-def go_on(folder: Path, name: str, turn: Turn, share: Share, until: int = WHOLE) -> Found:
+def go_on(folder: Path, name: str, context: StepContext, share: Share, until: int = WHOLE) -> Found:
     """The run from its last save, if any, to the end of round `until`; saves after each round."""
-    params, federation = Params(), turn.federation
+    params, federation = Params(), context.federation
     params = dataclasses.replace(
         params,
         algorithm=name,
-        algorithms=dataclasses.replace(params.algorithms, **{name: turn.hyper}),
+        algorithms=dataclasses.replace(params.algorithms, **{name: context.hyper}),
         federation=dataclasses.replace(
             params.federation, sampling=federation.sampling, participation=federation.participation, batch_size=1
         ),
@@ -164,7 +166,7 @@ def go_on(folder: Path, name: str, turn: Turn, share: Share, until: int = WHOLE)
             devices=share.ranks,
         ),
     )
-    task = Task(turn.problem, ["clean"] * CLIENTS, (), lambda variables: {}, 17, torch.device("cpu"))
+    task = Task(context.problem, ["clean"] * CLIENTS, (), lambda variables: {}, 17, torch.device("cpu"))
     place = ResumeFolder(folder, "run")
     callbacks = (StopAfter(until),) if until < WHOLE else ()
     try:

@@ -7,22 +7,20 @@ from collections import Counter
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.client_weighting import estimators
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.afl import Afl
+from pipeline.methods.client_weighting.average import Average
+from pipeline.methods.client_weighting.common import estimators
+from pipeline.methods.client_weighting.exact_gradient import ExactGradient
+from pipeline.methods.client_weighting.fednest import FedNest
+from pipeline.methods.client_weighting.oracle_weights import OracleWeights
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
+from pipeline.methods.client_weighting.rfho import Rfho
+from pipeline.methods.client_weighting.sustain import Sustain
+from pipeline.methods.client_weighting.validation_only import ValidationOnly
 from pipeline.oracles import FusedOracle
-from pipeline.params import (
-    Afl,
-    Average,
-    ExactGradient,
-    FedNest,
-    OracleWeights,
-    PrimalDual,
-    Rfho,
-    Sustain,
-    ValidationOnly,
-)
 from pipeline.problems.toy import Toy
-from tests.core.helpers import PLAIN, PRINTED, make_turn, run
+from tests.core.helpers import PLAIN, PRINTED, make_context, run
 
 # Per outer iteration: minibatches of each client, how often each is looked at, the server's minibatches, and client
 # sets. Lead specification, sections 2 (items 4 and 6) and 3: B and B' are independent, active sets are drawn per inner
@@ -75,7 +73,7 @@ def rounds_of(variant, toy, drawn, rounds):
         drawn.clear()
 
     hyper = dataclasses.replace(DRAWS[variant][0], estimator="paper")
-    run(variant.split()[0], make_turn(hyper, toy, 0.4, sampling="fixed"), rounds, each=keep)
+    run(variant.split()[0], make_context(hyper, toy, 0.4, sampling="fixed"), rounds, each=keep)
     return found
 
 
@@ -112,43 +110,43 @@ X = torch.tensor([0.4, 0.1, 0.15, 0.05, 0.3], dtype=torch.float64)
 
 
 def remembering(name, hyper, toy, start, **more):
-    """A state in which everybody's last gradient is that at 1, and the turn it stands before."""
-    turn = make_turn(dataclasses.replace(hyper, estimator="memory"), toy, 0.4, sampling="fixed", round=2, **more)
-    state = ALGORITHMS[name].init(turn)
+    """A state in which everybody's last gradient is that at 1, and the context of its next step."""
+    context = make_context(dataclasses.replace(hyper, estimator="memory"), toy, 0.4, sampling="fixed", round=2, **more)
+    state = ALGORITHMS[name].init(context)
     state.variables.update({"w": start.clone(), "x": X.clone()})
     state.memory["G"].copy_(toy.gradients(torch.ones_like(start))[1:])
-    return state, turn
+    return state, context
 
 
 def test_fednest_under_memory_by_hand(toy, start):
     """Products have nothing worth keeping: the series takes normalised coefficients over its factor's own clients. The
     inner products of absent clients come from the remembered gradients, those of active ones are fresh."""
     hyper = FedNest(**PLAIN, eta_h=0.03, inner_steps=1, series_products=2, active_weight_floor=0.3)
-    state, turn = remembering("fednest", hyper, toy, start, inner=2)
+    state, context = remembering("fednest", hyper, toy, start, inner=2)
     old, new = state.memory["G"].clone(), toy.gradients(start)
     term = total = new[0]
     for q in (1, 2):
-        active, c = turn.active(q), torch.zeros_like(X)
+        active, c = context.active(q), torch.zeros_like(X)
         c[active] = X[active] / max(float(X[active].sum()), 0.3)
         term = term - 0.03 * toy.hessian(start, c) @ term
         total = total + term
     answers = old.clone()
-    answers[turn.active()] = new[1:][turn.active()]
-    step = ALGORITHMS["fednest"].step(state, turn)
+    answers[context.active()] = new[1:][context.active()]
+    step = ALGORITHMS["fednest"].step(state, context)
     torch.testing.assert_close(step.directions["x"], -answers @ (0.03 * total))
     assert torch.equal(state.memory["G"], old)  # what is sent back is a number, no gradient
 
 
 def prepared(name, hyper, toy, start, estimator, **more):
-    """A state at (start, X) in which each client's last gradient, if it is kept, is that at 1; and the turn it stands
-    before."""
+    """A state at (start, X) in which each client's last gradient, if it is kept, is that at 1; and the context of its
+    next step."""
     if estimator == "memory":
         return remembering(name, hyper, toy, start, **more)
-    turn = make_turn(dataclasses.replace(hyper, estimator=estimator), toy, 0.4, sampling="fixed", round=2, **more)
-    state = ALGORITHMS[name].init(turn)
+    context = make_context(dataclasses.replace(hyper, estimator=estimator), toy, 0.4, sampling="fixed", round=2, **more)
+    state = ALGORITHMS[name].init(context)
     state.variables.update({"w": start.clone(), "x": X.clone()})
     assert not state.memory
-    return state, turn
+    return state, context
 
 
 def present(estimator, active):
@@ -174,65 +172,65 @@ def answered(estimator, state, toy, start, active):
 def test_the_exact_gradient_of_two_of_five_clients_by_hand(toy, start, estimator):
     """v = (sum_i c_i Hess f_i)^(-1) grad f_0 over the Hessian's own clients, then -v^T g_i over the last exchange's."""
     hyper = ExactGradient(**PLAIN, inner_steps=1, active_weight_floor=0.3)
-    state, turn = prepared("exact_gradient", hyper, toy, start, estimator, inner=2)
-    measured, active = turn.active(1), turn.active()
+    state, context = prepared("exact_gradient", hyper, toy, start, estimator, inner=2)
+    measured, active = context.active(1), context.active()
     assert measured.tolist() != active.tolist()
     v = torch.linalg.solve(toy.hessian(start, present(estimator, measured)), toy.gradients(start)[0])
     expected = -answered(estimator, state, toy, start, active) @ v
-    torch.testing.assert_close(ALGORITHMS["exact_gradient"].step(state, turn).directions["x"], expected)
+    torch.testing.assert_close(ALGORITHMS["exact_gradient"].step(state, context).directions["x"], expected)
 
 
 @pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
 def test_fednest_of_two_of_five_clients_by_hand(toy, start, estimator):
     """v = eta_h (g_0 + (I - eta_h H_1) g_0) with the factor's own clients, then -v^T g_i over the last exchange's."""
     hyper = FedNest(**PLAIN, eta_h=0.03, inner_steps=1, series_products=1, active_weight_floor=0.3)
-    state, turn = prepared("fednest", hyper, toy, start, estimator, inner=2)
-    g_0, H = toy.gradients(start)[0], toy.hessian(start, present(estimator, turn.active(1)))
-    expected = -answered(estimator, state, toy, start, turn.active()) @ (0.03 * (2 * g_0 - 0.03 * H @ g_0))
-    torch.testing.assert_close(ALGORITHMS["fednest"].step(state, turn).directions["x"], expected)
+    state, context = prepared("fednest", hyper, toy, start, estimator, inner=2)
+    g_0, H = toy.gradients(start)[0], toy.hessian(start, present(estimator, context.active(1)))
+    expected = -answered(estimator, state, toy, start, context.active()) @ (0.03 * (2 * g_0 - 0.03 * H @ g_0))
+    torch.testing.assert_close(ALGORITHMS["fednest"].step(state, context).directions["x"], expected)
 
 
 def test_rfho_reverse_under_memory_by_hand(toy, start):
     """K = 2: on the way back active clients of a step answer with their gradient at that step's point, absent ones with
     their newest; the product of step 2 takes normalised coefficients."""
     hyper, sizes = Rfho(**PLAIN, inner_steps=2, active_weight_floor=0.3), {"w": 0.03}
-    state, turn = remembering("rfho", hyper, toy, start, step_sizes=sizes)
+    state, context = remembering("rfho", hyper, toy, start, step_sizes=sizes)
     G, points, w = state.memory["G"].clone(), [], start
     for k in (1, 2):
         points.append(w)
-        active = turn.at(k).active()
+        active = context.at(k).active()
         G[active] = toy.gradients(w)[1:][active]
-        direction = ALGORITHMS["rfho"].step(state, turn.at(k)).directions["w"]
+        direction = ALGORITHMS["rfho"].step(state, context.at(k)).directions["w"]
         torch.testing.assert_close(direction, X @ G)
         w = state.variables["w"] = w - 0.03 * direction
     a, g_x = toy.gradients(w)[0], torch.zeros_like(X)
     for k in (2, 1):
-        active, c, answers = turn.at(k).active(), torch.zeros_like(X), G.clone()
+        active, c, answers = context.at(k).active(), torch.zeros_like(X), G.clone()
         answers[active] = toy.gradients(points[k - 1])[1:][active]
         g_x = g_x - 0.03 * answers @ a
         c[active] = X[active] / max(float(X[active].sum()), 0.3)
         a = a - 0.03 * toy.hessian(points[k - 1], c) @ a
-    torch.testing.assert_close(ALGORITHMS["rfho"].step(state, turn.at(3)).directions["x"], g_x)
+    torch.testing.assert_close(ALGORITHMS["rfho"].step(state, context.at(3)).directions["x"], g_x)
 
 
 def test_sustain_under_memory_remembers_the_new_point(toy, start):
     """Active clients answer at both points, absent ones with one remembered gradient; sums have their point's x."""
     hyper = Sustain(**PLAIN, eta_h=0.03, series_products=1, storm_weight=0.25)
-    state, turn = remembering("sustain", hyper, toy, start)
+    state, context = remembering("sustain", hyper, toy, start)
     old_w, old_x = start + 0.1, X.flip(0)
     state.memory["previous_w"].copy_(old_w)
     state.memory["previous_x"].copy_(old_x)
     state.memory["momentum_w"].fill_(1.0)
     state.memory["momentum_x"].fill_(0.5)
-    G, active = state.memory["G"].clone(), turn.active()
+    G, active = state.memory["G"].clone(), context.active()
     behind, ahead = G.clone(), G.clone()
     behind[active], ahead[active] = (toy.gradients(w)[1:][active] for w in (old_w, start))
-    step = ALGORITHMS["sustain"].step(state, turn)
+    step = ALGORITHMS["sustain"].step(state, context)
     expected = X @ ahead + 0.75 * (torch.ones_like(start) - old_x @ behind)
     torch.testing.assert_close(step.directions["w"], expected)
 
     def inverse_product(w, x):
-        factor, c, g_0 = turn.active(1), torch.zeros_like(x), toy.gradients(w)[0]
+        factor, c, g_0 = context.active(1), torch.zeros_like(x), toy.gradients(w)[0]
         c[factor] = x[factor] / max(float(x[factor].sum()), hyper.active_weight_floor)
         return 0.03 * (2 * g_0 - 0.03 * toy.hessian(w, c) @ g_0)
 
@@ -243,11 +241,11 @@ def test_sustain_under_memory_remembers_the_new_point(toy, start):
 
 def test_agnostic_learning_under_memory_by_hand(toy, start):
     """x ascends the last loss that each client has reported."""
-    state, turn = remembering("afl", Afl(**PLAIN), toy, start)
+    state, context = remembering("afl", Afl(**PLAIN), toy, start)
     last = torch.arange(5.0, dtype=torch.float64)
     state.memory["losses"].copy_(last)
-    active = turn.active()
-    step = ALGORITHMS["afl"].step(state, turn)
+    active = context.active()
+    step = ALGORITHMS["afl"].step(state, context)
     last[active] = toy.losses(start, (active,))
     torch.testing.assert_close(step.directions["x"], -last)
     torch.testing.assert_close(state.memory["losses"], last)
@@ -258,13 +256,13 @@ def test_the_lead_method_remembers_two_vectors_per_client(toy):
     """N d floats fit and 2 N d do not: then it is `normalised`, and average still remembers its one."""
     room = 1.5 * 5 * toy.dimension * 8 / 2**20
     for name, hyper, remembers in (("primal_dual", PrimalDual(), False), ("average", Average(), True)):
-        turn = make_turn(dataclasses.replace(hyper, memory_limit_mb=room), toy, 0.5)
-        assert ("G" in ALGORITHMS[name].init(turn).memory) == remembers
+        context = make_context(dataclasses.replace(hyper, memory_limit_mb=room), toy, 0.5)
+        assert ("G" in ALGORITHMS[name].init(context).memory) == remembers
 
 
 def test_the_initial_dual_is_projected(toy):
-    turn = make_turn(PrimalDual(dual_init="gradient", dual_radius=0.1), toy)
-    lam, g_0 = ALGORITHMS["primal_dual"].init(turn).variables["lambda"], toy.gradients(toy.initial(0))[0]
+    context = make_context(PrimalDual(dual_init="gradient", dual_radius=0.1), toy)
+    lam, g_0 = ALGORITHMS["primal_dual"].init(context).variables["lambda"], toy.gradients(toy.initial(0))[0]
     torch.testing.assert_close(lam, -0.1 * g_0 / g_0.norm())
 
 
@@ -274,17 +272,19 @@ def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own
     e_i)), g_lambda = sum_i c_i (g_i + e_i)."""
     noisy = dataclasses.replace(toy, noise=0.5)
     hyper = PrimalDual(**PRINTED, gamma=2.0, clip_norm=0.0, estimator=estimator)
-    turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
-    state = ALGORITHMS["primal_dual"].init(turn)
+    context, lam = make_context(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
+    state = ALGORITHMS["primal_dual"].init(context)
     state.variables.update({"w": start, "lambda": lam, "x": X})
-    active, c = turn.active(), torch.zeros_like(X)
+    active, c = context.active(), torch.zeros_like(X)
     scale = {"paper": 5 / 2, "normalised": 1 / max(float(X[active].sum()), 0.3), "memory": 1.0}  # nobody is remembered
     c[active] = scale[estimator] * X[active]
-    (_, e, _), (_, _, E) = (turn.batch(purpose, active, 1) for purpose in ("gradient", "product"))
+    (_, e, _), (_, _, E) = (context.batch(purpose, active, 1) for purpose in ("gradient", "product"))
     sum_g = c[active] @ (toy.gradients(start)[1:][active] + e)
     sum_h = toy.hessian(start, c) @ lam + torch.einsum("i,ikl,l->k", c[active], E, lam)
-    directions = ALGORITHMS["primal_dual"].step(state, turn).directions
-    torch.testing.assert_close(directions["w"], toy.gradients(start)[0] + turn.validation()[1][0] + sum_h + 2.0 * sum_g)
+    directions = ALGORITHMS["primal_dual"].step(state, context).directions
+    torch.testing.assert_close(
+        directions["w"], toy.gradients(start)[0] + context.validation()[1][0] + sum_h + 2.0 * sum_g
+    )
     torch.testing.assert_close(directions["lambda"], -sum_g)
 
 
@@ -295,11 +295,11 @@ def test_the_lead_methods_hypergradient_counts_the_active_for_all(toy, start, es
     each client's last answer on B, once."""
     noisy = dataclasses.replace(toy, noise=0.5)
     hyper = PrimalDual(**PRINTED, estimator=estimator, hypergradient_batch=batch)
-    turn, lam = make_turn(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
-    state = ALGORITHMS["primal_dual"].init(turn)
+    context, lam = make_context(hyper, noisy, 0.4, sampling="fixed"), start.flip(0)
+    state = ALGORITHMS["primal_dual"].init(context)
     state.variables.update({"w": start, "lambda": lam, "x": X})
-    active = turn.active()
-    batches = (turn.batch(purpose, active, 1) for purpose in ("gradient", "product"))
+    active = context.active()
+    batches = (context.batch(purpose, active, 1) for purpose in ("gradient", "product"))
     of_B, of_product = ((toy.gradients(start)[1:][active] + e) @ lam for _, e, _ in batches)
     expected, remembered = torch.zeros_like(X), estimator == "memory"
     if remembered:
@@ -307,7 +307,7 @@ def test_the_lead_methods_hypergradient_counts_the_active_for_all(toy, start, es
         expected[:] = lam.sum()
     fresh = {"gradient": of_B, "product": of_product, "both": (of_B + of_product) / 2}[batch]
     expected[active] = of_B if remembered else 5 / 2 * fresh
-    torch.testing.assert_close(ALGORITHMS["primal_dual"].step(state, turn).directions["x"], expected)
+    torch.testing.assert_close(ALGORITHMS["primal_dual"].step(state, context).directions["x"], expected)
     assert (of_B - of_product).abs().min() > 1e-3
 
 

@@ -5,23 +5,21 @@ import dataclasses
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS, Cost
-from pipeline.algorithms.client_weighting.turn import WeightingTurn
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS, Cost
+from pipeline.methods.client_weighting.afl import Afl
+from pipeline.methods.client_weighting.average import Average
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.client_weighting.exact_gradient import ExactGradient
+from pipeline.methods.client_weighting.fednest import FedNest
+from pipeline.methods.client_weighting.oracle_weights import OracleWeights
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
+from pipeline.methods.client_weighting.rfho import Rfho
+from pipeline.methods.client_weighting.sustain import Sustain
+from pipeline.methods.client_weighting.validation_only import ValidationOnly
 from pipeline.oracles import FusedOracle, LoopOracle
-from pipeline.params import (
-    Afl,
-    Average,
-    ExactGradient,
-    FedNest,
-    OracleWeights,
-    PrimalDual,
-    Rfho,
-    Sustain,
-    ValidationOnly,
-)
 from pipeline.problems.toy import Toy
-from tests.core.helpers import LARGE, PLAIN, PRINTED, make_turn, permuted, run, stationarity, well_conditioned
+from tests.core.helpers import LARGE, PLAIN, PRINTED, make_context, permuted, run, stationarity, well_conditioned
 
 STEPS = {"eta_w": 0.03, "eta_x": 0.01}
 VARIANTS = {
@@ -58,7 +56,7 @@ def noisy(toy):
 
 
 def test_no_method_is_left_out():
-    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is WeightingTurn}
+    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.context is WeightingContext}
     assert {name for name, _ in VARIANTS.values()} == family == {name for name, _, _ in TABLE} == set(FIXED)
 
 
@@ -93,7 +91,7 @@ def mild():
 def test_bilevel_methods_end_at_the_stationary_point(mild, name, hyper, rounds):
     """Deterministic, K large enough: the end is where the closed-form hypergradient wants to move no more, with
     w = w*(x), and better than the start."""
-    state = run(name, make_turn(hyper, mild), rounds)
+    state = run(name, make_context(hyper, mild), rounds)
     x, uniform = state.variables["x"], torch.full((4,), 0.25, dtype=torch.float64)
     assert stationarity(mild, x) < 1e-5 < 0.5 < stationarity(mild, uniform)
     torch.testing.assert_close(state.variables["w"], mild.solve(x).w, rtol=0, atol=1e-5)
@@ -104,7 +102,7 @@ def test_bilevel_methods_end_at_the_stationary_point(mild, name, hyper, rounds):
 @pytest.mark.parametrize("name", ["average", "oracle_weights", "validation_only"])
 def test_fixed_weights_end_at_the_lower_solution(mild, name):
     ((hyper, rounds),) = FIXED[name]
-    w = run(name, make_turn(hyper, mild), rounds).variables["w"]
+    w = run(name, make_context(hyper, mild), rounds).variables["w"]
     if name == "validation_only":
         assert mild.gradients(w)[0].norm() < 1e-10
     else:  # on the toy nobody is bad, so the oracle's weights are 1/N too
@@ -114,7 +112,7 @@ def test_fixed_weights_end_at_the_lower_solution(mild, name):
 def test_agnostic_learning_ends_at_the_minimax_point(mild):
     """Optimality: sum_i x_i grad f_i(w) = 0, and every client of positive weight has the largest loss."""
     ((hyper, rounds),) = FIXED["afl"]
-    state, everybody = run("afl", make_turn(hyper, mild), rounds), (torch.arange(4),)
+    state, everybody = run("afl", make_context(hyper, mild), rounds), (torch.arange(4),)
     w, x = state.variables["w"], state.variables["x"]
     losses, start = mild.losses(w, everybody), mild.solve(torch.full_like(x, 0.25)).w
     assert (x @ mild.gradients(w)[1:]).norm() < 1e-6
@@ -131,7 +129,7 @@ def test_agnostic_learning_ends_at_the_minimax_point(mild):
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_loop_and_fused_give_the_same_run(noisy, name, hyper, estimator, participation):
     hyper = dataclasses.replace(hyper, estimator=estimator)
-    a, b = (run(name, make_turn(hyper, noisy, participation, oracle), 5) for oracle in (FusedOracle, LoopOracle))
+    a, b = (run(name, make_context(hyper, noisy, participation, oracle), 5) for oracle in (FusedOracle, LoopOracle))
     for variable, value in a.variables.items():
         torch.testing.assert_close(b.variables[variable], value, rtol=1e-9, atol=1e-10)
     for kept, value in a.memory.items():
@@ -140,7 +138,7 @@ def test_loop_and_fused_give_the_same_run(noisy, name, hyper, estimator, partici
 
 @every_method
 def test_equal_seeds_give_equal_bits_and_others_do_not(noisy, name, hyper):
-    a, b, c = (run(name, make_turn(hyper, noisy, 0.5, seed=s), 5).variables for s in (0, 0, 1))
+    a, b, c = (run(name, make_context(hyper, noisy, 0.5, seed=s), 5).variables for s in (0, 0, 1))
     assert all(torch.equal(a[variable], b[variable]) for variable in a)
     assert not torch.equal(a["w"], c["w"])
 
@@ -153,28 +151,28 @@ def test_equal_seeds_give_equal_bits_and_others_do_not(noisy, name, hyper):
 def test_the_weights_never_leave_the_simplex(noisy, name, hyper, estimator):
     fast = {"eta_x": 0.5} if hasattr(hyper, "eta_x") else {}
     hyper, seen = dataclasses.replace(hyper, estimator=estimator, **fast), []
-    turn = make_turn(hyper, noisy, 0.5)
-    run(name, turn, 10, each=lambda state: seen.append(state.variables["x"]))
+    context = make_context(hyper, noisy, 0.5)
+    run(name, context, 10, each=lambda state: seen.append(state.variables["x"]))
     X = torch.stack(seen)
     total = 0.0 if name == "validation_only" else 1.0
     assert (X >= 0).all()
     torch.testing.assert_close(X.sum(1), torch.full((10,), total, dtype=torch.float64), rtol=0, atol=1e-12)
     moved = "x" in ALGORITHMS[name].step_sizes(hyper)
-    assert moved == bool((X[-1] != ALGORITHMS[name].init(turn).variables["x"]).any())
+    assert moved == bool((X[-1] != ALGORITHMS[name].init(context).variables["x"]).any())
 
 
 @every_method
 def test_permuting_clients_permutes_the_weights(toy, name, hyper):
     """Property 6 at full participation without noise, where no client has a random stream."""
     order = [3, 0, 4, 1, 2]
-    x = run(name, make_turn(hyper, toy), 10).variables["x"]
-    y = run(name, make_turn(hyper, permuted(toy, order)), 10).variables["x"]
+    x = run(name, make_context(hyper, toy), 10).variables["x"]
+    y = run(name, make_context(hyper, permuted(toy, order)), 10).variables["x"]
     torch.testing.assert_close(y, x[order], rtol=1e-9, atol=1e-11)
 
 
 @every_method
 def test_identical_clients_keep_equal_weights(toy, name, hyper):
-    x = run(name, make_turn(hyper, permuted(toy, [2, 2, 2])), 10).variables["x"]
+    x = run(name, make_context(hyper, permuted(toy, [2, 2, 2])), 10).variables["x"]
     torch.testing.assert_close(x, x.mean().expand(3), rtol=0, atol=1e-12)
 
 
@@ -218,15 +216,15 @@ TABLE = [
 ]
 
 
-def spent(name, turn, rounds) -> Cost:
+def spent(name, context, rounds) -> Cost:
     """Of the last of that many outer iterations."""
     algorithm, total = ALGORITHMS[name], Cost()
-    state = algorithm.init(turn)
-    sizes = algorithm.step_sizes(turn.hyper)
+    state = algorithm.init(context)
+    sizes = algorithm.step_sizes(context.hyper)
     for t in range(1, rounds + 1):
         total = Cost()
-        for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
-            total += algorithm.step(state, dataclasses.replace(turn, round=t, inner=k, step_sizes=sizes)).cost
+        for k in range(1, algorithm.inner_steps(context.hyper) + 1):
+            total += algorithm.step(state, dataclasses.replace(context, round=t, inner=k, step_sizes=sizes)).cost
     return total
 
 
@@ -234,9 +232,9 @@ def spent(name, turn, rounds) -> Cost:
 @pytest.mark.parametrize(("name", "hyper", "row"), TABLE, ids=[name for name, _, _ in TABLE])
 def test_counters_are_the_specification_s(toy, name, hyper, row, K):
     """Exactly n = 2 of N = 5 clients are active in every exchange, so each counter is 2 times the table's entry."""
-    turn = make_turn(dataclasses.replace(hyper(K), estimator="paper"), toy, 0.4, sampling="fixed")
+    context = make_context(dataclasses.replace(hyper(K), estimator="paper"), toy, 0.4, sampling="fixed")
     exchanges, *per_client = row(K, toy.dimension, toy.clients)
-    got = spent(name, turn, rounds=2)
+    got = spent(name, context, rounds=2)
     assert dataclasses.astuple(got) == (exchanges, *(2 * count for count in per_client))
 
 
@@ -246,7 +244,7 @@ def test_counters_of_special_cases(toy):
     d, N, n = toy.dimension, toy.clients, 2
 
     def cost(name, hyper, rounds):
-        return dataclasses.astuple(spent(name, make_turn(hyper, toy, 0.4, sampling="fixed"), rounds))
+        return dataclasses.astuple(spent(name, make_context(hyper, toy, 0.4, sampling="fixed"), rounds))
 
     paper, memory = ({"estimator": e} for e in ("paper", "memory"))
     K = 2
@@ -271,10 +269,10 @@ def test_counters_of_special_cases(toy):
 
 def test_a_randomised_series_pays_for_the_factors_it_draws(toy):
     K, d = 3, toy.dimension
-    turn = make_turn(FedNest(inner_steps=K, series="randomised"), toy)
+    context = make_context(FedNest(inner_steps=K, series="randomised"), toy)
     algorithm, seen = ALGORITHMS["fednest"], set()
     for t in range(1, 30):
-        now = dataclasses.replace(turn, round=t, inner=K + 1)
+        now = dataclasses.replace(context, round=t, inner=K + 1)
         q = now.integer("series", K + 1)
         cost = algorithm.step(algorithm.init(now), now).cost
         assert (cost.communication_rounds, cost.hvps, cost.floats_up) == (q + 1, 5 * q, 5 * (q * d + 1))
@@ -286,11 +284,11 @@ def test_a_randomised_series_pays_for_the_factors_it_draws(toy):
 def test_clipping_shortens_the_models_direction_and_nothing_else(name, hyper, toy):
     """To half its length, and not at all when it is shorter; rfho, which differentiates plain steps, refuses."""
     algorithm = ALGORITHMS[name]
-    turn = make_turn(hyper, toy, oracle=LoopOracle, step_sizes=algorithm.step_sizes(hyper))
-    free = algorithm.step(algorithm.init(turn), turn)
+    context = make_context(hyper, toy, oracle=LoopOracle, step_sizes=algorithm.step_sizes(hyper))
+    free = algorithm.step(algorithm.init(context), context)
     length = float(free.directions["w"].norm())
     for norm, factor in ((length / 2, 0.5), (2 * length, 1.0)):
-        clipped = dataclasses.replace(turn, hyper=dataclasses.replace(hyper, clip_norm=norm))
+        clipped = dataclasses.replace(context, hyper=dataclasses.replace(hyper, clip_norm=norm))
         if name == "rfho":
             with pytest.raises(UserError, match=r"algorithms.rfho.clip_norm.*plain steps.*Fix: set it to 0"):
                 algorithm.init(clipped)
@@ -306,10 +304,10 @@ def test_the_momentum_of_sustain_is_not_clipped(toy):
     hyper = Sustain(**PLAIN, **STEPS, eta_h=0.03, storm_weight=0.5)
     momenta = []
     for norm in (0.0, 1e-3):
-        turn, algorithm = make_turn(dataclasses.replace(hyper, clip_norm=norm), toy), ALGORITHMS["sustain"]
-        state = algorithm.init(turn)
+        context, algorithm = make_context(dataclasses.replace(hyper, clip_norm=norm), toy), ALGORITHMS["sustain"]
+        state = algorithm.init(context)
         for t in (1, 2):  # at the same point, so that the two differ by the momentum alone
-            step = algorithm.step(state, dataclasses.replace(turn, round=t))
+            step = algorithm.step(state, dataclasses.replace(context, round=t))
         momenta.append(state.memory["momentum_w"])
     torch.testing.assert_close(momenta[0], momenta[1])
     assert float(step.directions["w"].norm()) == pytest.approx(1e-3)

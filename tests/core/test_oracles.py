@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.algorithms import ALGORITHMS
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.models import FlatModel
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.oracles.weighting import client_by_client, forward_over_reverse, twice_backward
-from pipeline.params import PrimalDual
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.toy import Toy
 from pipeline.repetitions import Repetitions
-from tests.core.helpers import make_turn, run
+from tests.core.helpers import make_context, run
 from tests.problems import small
 
 
@@ -94,10 +94,10 @@ def test_group_normalisation_within_and_without_a_batched_pass(monkeypatch, batc
     right = [*loop.gradients_and_products(w, lam, batch), *loop.weighted_product(w, lam, batch, c)]
     for one, other in zip(found, right, strict=True):
         torch.testing.assert_close(one, other)
-    turns = [make_turn(PrimalDual(), problem, seed=seed) for seed in range(2)]
-    runs = Repetitions(ALGORITHMS["primal_dual"], turns)
+    contexts = [make_context(PrimalDual(), problem, seed=seed) for seed in range(2)]
+    runs = Repetitions(ALGORITHMS["primal_dual"], contexts)
     runs.round()
-    torch.testing.assert_close(runs.variables(1)["w"], run("primal_dual", turns[1], 1).variables["w"])
+    torch.testing.assert_close(runs.variables(1)["w"], run("primal_dual", contexts[1], 1).variables["w"])
 
 
 def test_product_against_finite_differences(setting):

@@ -6,12 +6,12 @@ import itertools
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle
-from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
 from pipeline.training.loop import Loop
-from tests.core.helpers import LARGE, make_turn, run, stationarity
+from tests.core.helpers import LARGE, make_context, run, stationarity
 
 HYPER = PrimalDual(
     dual="residual",
@@ -40,16 +40,16 @@ def scalar(h_0, target_0, curvatures, targets) -> Toy:
     return Toy(root.view(-1, 1, 1), (root * c).view(-1, 1), torch.zeros(len(h), 1, dtype=torch.float64), 0 * h)
 
 
-def stepped(state, turn):
+def stepped(state, context):
     """Directions of one step at (w, lambda, x)."""
-    return ALGORITHMS["primal_dual"].step(state, turn).directions
+    return ALGORITHMS["primal_dual"].step(state, context).directions
 
 
 @pytest.mark.parametrize("inner_steps", [1, 3])
 @pytest.mark.parametrize("dual", ["residual", "printed"])
 def test_at_fixed_weights_both_duals_find_the_lower_solution_and_the_hypergradient(toy, dual, inner_steps):
     hyper = dataclasses.replace(HYPER, dual=dual, inner_steps=inner_steps)
-    state = run("primal_dual", make_turn(hyper, toy), 1500, frozen=("x",))
+    state = run("primal_dual", make_context(hyper, toy), 1500, frozen=("x",))
     exact = toy.solve(UNIFORM)
     torch.testing.assert_close(state.variables["w"], exact.w, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(state.variables["lambda"], exact.dual, rtol=1e-8, atol=1e-8)
@@ -61,7 +61,7 @@ def test_the_optimizer_of_the_model_leaves_the_fixed_point_where_it_is(toy, opti
     hyper = dataclasses.replace(HYPER, optimizer=optimizer, momentum=0.5, eta_x=1e-300)
     if optimizer == "adam":
         hyper = dataclasses.replace(hyper, eta_w=0.05, schedule="cosine")
-    loop = Loop(ALGORITHMS["primal_dual"], make_turn(hyper, toy), 1200)
+    loop = Loop(ALGORITHMS["primal_dual"], make_context(hyper, toy), 1200)
     for _ in range(1200):
         loop.step()
     exact, close = toy.solve(UNIFORM), 1e-3 if optimizer == "adam" else 1e-8
@@ -73,12 +73,12 @@ def test_the_optimizer_of_the_model_leaves_the_fixed_point_where_it_is(toy, opti
 def test_one_step_by_hand(toy, gamma_schedule, s):
     """r = s (g_0 + H lambda);  g_w = r + Gamma G;  g_lambda = r + s Gamma rho lambda;  g_x,i = lambda^T g_i."""
     hyper = dataclasses.replace(HYPER, dual_damping=0.3, gamma_schedule=gamma_schedule)
-    turn = dataclasses.replace(make_turn(hyper, toy), schedule=0.25)
-    state = ALGORITHMS["primal_dual"].init(turn)
+    context = dataclasses.replace(make_context(hyper, toy), schedule=0.25)
+    state = ALGORITHMS["primal_dual"].init(context)
     w, lam = torch.randn(2, toy.dimension, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     x = torch.tensor([0.5, 0.1, 0.1, 0.1, 0.2], dtype=torch.float64)
     state.variables.update({"w": w, "lambda": lam, "x": x})
-    got = stepped(state, turn)
+    got = stepped(state, context)
     g_0, G = toy.gradients(w)[0], toy.gradients(w)[1:]
     r = s * (g_0 + toy.hessian(w, x) @ lam)
     torch.testing.assert_close(got["w"], r + 2.0 * (x @ G))
@@ -92,7 +92,7 @@ def test_damped_both_duals_rest_at_the_same_point(toy):
     ends = []
     for dual in ("residual", "printed"):
         hyper = dataclasses.replace(HYPER, dual=dual, dual_damping=rho)
-        ends.append(run("primal_dual", make_turn(hyper, toy), 1500, frozen=("x",)).variables)
+        ends.append(run("primal_dual", make_context(hyper, toy), 1500, frozen=("x",)).variables)
     for variables in ends:
         w, lam = variables["w"], variables["lambda"]
         gradients = toy.gradients(w)
@@ -106,7 +106,7 @@ def test_on_the_ball_the_dual_is_damped(toy):
     """-r = kappa lambda with kappa > 0 and Gamma G = -r, so G = (kappa / Gamma) lambda: damping by kappa / Gamma."""
     radius = 0.5 * float(toy.solve(UNIFORM).dual.norm())
     hyper = dataclasses.replace(HYPER, dual_radius=radius)
-    variables = run("primal_dual", make_turn(hyper, toy), 2000, frozen=("x",)).variables
+    variables = run("primal_dual", make_context(hyper, toy), 2000, frozen=("x",)).variables
     w, lam = variables["w"], variables["lambda"]
     gradients = toy.gradients(w)
     r = gradients[0] + toy.hessian(w, UNIFORM) @ lam
@@ -129,14 +129,14 @@ def test_it_contracts_exactly_where_the_closed_form_says(seed):
     eta_w, eta_lambda = scale * eta_w, scale * eta_lambda
     problem = scalar(a, 1.0, [h, h], [0.0, 2.0])
     hyper = dataclasses.replace(HYPER, eta_w=eta_w, eta_lambda=eta_lambda, gamma=gamma)
-    turn = make_turn(hyper, problem)
+    context = make_context(hyper, problem)
 
     def moved(w: float, lam: float) -> torch.Tensor:
-        state = ALGORITHMS["primal_dual"].init(turn)
+        state = ALGORITHMS["primal_dual"].init(context)
         state.variables.update(
             {"w": torch.tensor([w], dtype=torch.float64), "lambda": torch.tensor([lam], dtype=torch.float64)}
         )
-        got = stepped(state, turn)
+        got = stepped(state, context)
         return torch.cat([w - eta_w * got["w"], lam - eta_lambda * got["lambda"]])
 
     origin = moved(0.0, 0.0)
@@ -166,14 +166,14 @@ def test_rates_where_the_server_s_curvature_is_small(dual, rates):
     """a = 0, eta_w = eta_lambda = eta, Gamma = 4, h = 1: eta h {1, Gamma} against eta h (Gamma +- sqrt(Gamma^2 - 4))/2.
     The printed dual's slow rate is 0.27 of the residual's."""
     eta, problem = 1e-3, scalar(1e-12, 1.0, [1.0, 1.0], [0.0, 2.0])
-    turn = make_turn(dataclasses.replace(HYPER, dual=dual, eta_w=eta, eta_lambda=eta, gamma=4.0), problem)
+    context = make_context(dataclasses.replace(HYPER, dual=dual, eta_w=eta, eta_lambda=eta, gamma=4.0), problem)
     columns = []
     for w, lam in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
-        state = ALGORITHMS["primal_dual"].init(turn)
+        state = ALGORITHMS["primal_dual"].init(context)
         state.variables.update(
             {"w": torch.tensor([w], dtype=torch.float64), "lambda": torch.tensor([lam], dtype=torch.float64)}
         )
-        got = stepped(state, turn)
+        got = stepped(state, context)
         columns.append(torch.cat([got["w"], got["lambda"]]))
     M = torch.stack([columns[1] - columns[0], columns[2] - columns[0]], dim=1)
     found = torch.linalg.eigvals(M).real.sort().values
@@ -183,7 +183,7 @@ def test_rates_where_the_server_s_curvature_is_small(dual, rates):
 def test_the_printed_dual_is_a_solver_minus_the_path_of_training(toy):
     """mu_t = lambda_t + kappa (w_t - w_1), kappa = eta_lambda / (eta_w Gamma), moves by -(eta_lambda / Gamma) r_t."""
     hyper = dataclasses.replace(HYPER, dual="printed")
-    turn = make_turn(hyper, toy)
+    context = make_context(hyper, toy)
     kappa, first, seen = 0.05 / (0.03 * 2.0), toy.initial(0), []
 
     def note(state):
@@ -191,7 +191,7 @@ def test_the_printed_dual_is_a_solver_minus_the_path_of_training(toy):
         r = toy.gradients(w)[0] + toy.hessian(w, UNIFORM) @ lam
         seen.append((lam + kappa * (w - first), r))
 
-    run("primal_dual", turn, 30, frozen=("x",), each=note)
+    run("primal_dual", context, 30, frozen=("x",), each=note)
     for (mu, r), (following, _) in itertools.pairwise(seen):
         torch.testing.assert_close(following - mu, -0.05 / 2.0 * r, rtol=1e-9, atol=1e-12)
 
@@ -204,11 +204,11 @@ def test_while_the_model_trains_the_printed_dual_ranks_backward_and_the_residual
     then, with w held at -3:  g_x = lambda_2 (-4, -2) = (-.8, -.4),  or (.6, .3): client 1's weight falls.
     """
     problem = scalar(1.0, 1.0, [1.0, 1.0], [1.0, -1.0])
-    turn = make_turn(dataclasses.replace(HYPER, dual=dual), problem)
-    state = ALGORITHMS["primal_dual"].init(turn)
+    context = make_context(dataclasses.replace(HYPER, dual=dual), problem)
+    state = ALGORITHMS["primal_dual"].init(context)
     state.variables["w"] = torch.tensor([-3.0], dtype=torch.float64)
-    state.variables["lambda"] = -0.05 * stepped(state, turn)["lambda"]
-    torch.testing.assert_close(stepped(state, turn)["x"], torch.tensor(first_moves, dtype=torch.float64))
+    state.variables["lambda"] = -0.05 * stepped(state, context)["lambda"]
+    torch.testing.assert_close(stepped(state, context)["x"], torch.tensor(first_moves, dtype=torch.float64))
 
 
 def test_under_the_paper_s_estimator_the_dual_s_direction_is_unbiased(toy):
@@ -218,15 +218,15 @@ def test_under_the_paper_s_estimator_the_dual_s_direction_is_unbiased(toy):
     w, lam = torch.randn(2, toy.dimension, generator=_generator(3), dtype=torch.float64)
     x = torch.tensor([0.5, 0.1, 0.1, 0.1, 0.2], dtype=torch.float64)
 
-    class Chosen(type(make_turn(hyper, toy))):  # type: ignore[misc]
+    class Chosen(type(make_context(hyper, toy))):  # type: ignore[misc]
         def active(self, *exchange):
             return chosen if chosen is not None else torch.arange(N)
 
     def direction() -> torch.Tensor:
-        turn = Chosen(FusedOracle(toy), hyper, make_turn(hyper, toy, p).federation, 0)
-        state = ALGORITHMS["primal_dual"].init(turn)
+        context = Chosen(FusedOracle(toy), hyper, make_context(hyper, toy, p).federation, 0)
+        state = ALGORITHMS["primal_dual"].init(context)
         state.variables.update({"w": w, "lambda": lam, "x": x})
-        return stepped(state, turn)["lambda"]
+        return stepped(state, context)["lambda"]
 
     mean = torch.zeros_like(w)
     for mask in itertools.product([False, True], repeat=N):
@@ -241,7 +241,7 @@ def test_under_the_paper_s_estimator_the_dual_s_direction_is_unbiased(toy):
 def test_it_reaches_a_stationary_point_with_its_own_steps(toy):
     """With the scaled step of the weights, the limits on, and the schedule."""
     hyper = PrimalDual(dual_radius=LARGE, eta_w=0.03, gamma=2.0)
-    loop = Loop(ALGORITHMS["primal_dual"], make_turn(hyper, toy), 600)
+    loop = Loop(ALGORITHMS["primal_dual"], make_context(hyper, toy), 600)
     for _ in range(600):
         loop.step()
     x = loop.state.variables["x"]

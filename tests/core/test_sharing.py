@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
+from pipeline.methods import ALGORITHMS
 from pipeline.sharing import Share
 from tests.core.shared_runs import DAMAGED, WHOLE, continued, every_run, follow, go_on
 

@@ -6,21 +6,21 @@ import math
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.client_weighting import steps
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.common import steps
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.oracles.functional import FunctionalOracle
-from pipeline.params import PrimalDual
 from pipeline.problems.toy import Toy
-from tests.core.helpers import make_turn
+from tests.core.helpers import make_context
 from tests.core.test_residual_dual import scalar
 
 TWO = scalar(3.0, 1.0, [1.0, 1.0], [0.0, 2.0])
 
 
-def turn_for(problem=TWO, round_=1, **options):
+def context_for(problem=TWO, round_=1, **options):
     sizes = {"w": 0.1, "lambda": 0.1, "x": 0.1}
-    return dataclasses.replace(make_turn(PrimalDual(**options), problem), round=round_, step_sizes=sizes)
+    return dataclasses.replace(make_context(PrimalDual(**options), problem), round=round_, step_sizes=sizes)
 
 
 def memory_of(clients: int) -> dict[str, torch.Tensor]:
@@ -41,15 +41,15 @@ def test_two_scaled_steps_by_hand():
     Directions D / (2 sqrt(t v)), the second one (-2, 2) / (2 sqrt(9)).
     """
     memory, everyone = memory_of(2), torch.arange(2)
-    first = steps.weight_direction(turn_for(round_=1), memory, tensor(3.0, 1.0), everyone)
+    first = steps.weight_direction(context_for(round_=1), memory, tensor(3.0, 1.0), everyone)
     torch.testing.assert_close(first, tensor(0.5, -0.5))
-    second = steps.weight_direction(turn_for(round_=3), memory, tensor(0.0, 4.0), everyone)
+    second = steps.weight_direction(context_for(round_=3), memory, tensor(0.0, 4.0), everyone)
     torch.testing.assert_close(second, tensor(-1.0, 1.0) / 3.0)
 
 
 def test_the_plain_step_is_the_hypergradient():
     g_x = tensor(3.0, 1.0)
-    assert steps.weight_direction(turn_for(weight_step="plain"), {}, g_x, torch.arange(2)) is g_x
+    assert steps.weight_direction(context_for(weight_step="plain"), {}, g_x, torch.arange(2)) is g_x
     assert steps.remembered("plain", {}, g_x) == {}
 
 
@@ -59,8 +59,8 @@ def test_units_do_not_matter(factor):
     one, other = memory_of(5), memory_of(5)
     problem = scalar(1.0, 0.0, [1.0] * 5, [0.0] * 5)
     for t, g_x in enumerate(signals, 1):
-        a = steps.weight_direction(turn_for(problem, t), one, g_x, torch.arange(5))
-        b = steps.weight_direction(turn_for(problem, t), other, factor * g_x + 7.0 * factor, torch.arange(5))
+        a = steps.weight_direction(context_for(problem, t), one, g_x, torch.arange(5))
+        b = steps.weight_direction(context_for(problem, t), other, factor * g_x + 7.0 * factor, torch.arange(5))
         torch.testing.assert_close(a, b)
 
 
@@ -68,7 +68,7 @@ def test_a_client_without_an_answer_stays_where_it_is():
     """Clients 0 and 2 of three have answered, g = (1, -, 3): mean 2, D = (-1, 0, 1), v = 2/3."""
     memory = memory_of(3)
     memory["known"].zero_()
-    got = steps.weight_direction(turn_for(), memory, tensor(1.0, 50.0, 3.0), torch.tensor([0, 2]))
+    got = steps.weight_direction(context_for(), memory, tensor(1.0, 50.0, 3.0), torch.tensor([0, 2]))
     torch.testing.assert_close(got, tensor(-1.0, 0.0, 1.0) / (3 * math.sqrt(2 / 3)))
 
 
@@ -82,7 +82,7 @@ def test_a_steady_signal_carries_far_and_noise_does_not():
     def travelled(signs: torch.Tensor) -> float:
         memory, total = memory_of(2), torch.zeros(2, dtype=torch.float64)
         for t, sign in enumerate(signs, 1):
-            total += steps.weight_direction(turn_for(problem, t), memory, sign * tensor(1.0, -1.0), torch.arange(2))
+            total += steps.weight_direction(context_for(problem, t), memory, sign * tensor(1.0, -1.0), torch.arange(2))
         return 2 * float(total[0])
 
     steady = 2 * math.sqrt(T) - 1.46035 + 1 / (2 * math.sqrt(T))  # zeta(1/2) = -1.46035; Euler and Maclaurin
@@ -92,7 +92,7 @@ def test_a_steady_signal_carries_far_and_noise_does_not():
 
 
 def test_no_signal_moves_nothing():
-    got = steps.weight_direction(turn_for(), memory_of(2), tensor(4.0, 4.0), torch.arange(2))
+    got = steps.weight_direction(context_for(), memory_of(2), tensor(4.0, 4.0), torch.arange(2))
     torch.testing.assert_close(got, tensor(0.0, 0.0))
 
 
@@ -109,11 +109,11 @@ def test_no_signal_moves_nothing():
 )
 def test_the_weight_that_as_many_rounds_again_would_move(round_, pull, x, moved):
     memory = memory_of(2) | {"pull": tensor(*pull)}
-    report = steps.settling(turn_for(round_=round_, eta_x=0.1), memory)
+    report = steps.settling(context_for(round_=round_, eta_x=0.1), memory)
     found = report({"x": tensor(*x)})
     assert float(found["weight_to_move"]) == pytest.approx(moved, abs=2e-5)
     assert float(found["settled"]) == (moved <= 0.2)
-    assert steps.settling(turn_for(round_=round_), {}) is None
+    assert steps.settling(context_for(round_=round_), {}) is None
 
 
 def test_the_pull_is_the_mean_of_the_last_quarter():
@@ -123,15 +123,15 @@ def test_the_pull_is_the_mean_of_the_last_quarter():
     """
     memory = memory_of(2)
     for t, sign in enumerate((1, 1, 1, 1, -1, -1), 1):
-        steps.weight_direction(turn_for(round_=t), memory, sign * tensor(1.0, -1.0), torch.arange(2))
+        steps.weight_direction(context_for(round_=t), memory, sign * tensor(1.0, -1.0), torch.arange(2))
     torch.testing.assert_close(memory["pull"], tensor(-0.8666666667, 0.8666666667))
 
 
 @pytest.mark.parametrize(("direction", "factor", "expected"), [(5.0, 1.0, 1.0), (5.0, 4.0, 1.0), (5.0, 10.0, 2 / 3)])
 def test_the_model_s_step_is_within_the_curvature(direction, factor, expected):
     """f_0 has the curvature 3, eta_w = .1: where .3 factor exceeds 2, the direction is shortened by 2 / (.3 factor)."""
-    turn = turn_for(curvature_limit=2.0)
-    got = steps.within_curvature(turn, steps.curvature(turn, tensor(0.0)), tensor(0.0), tensor(direction), factor)
+    context = context_for(curvature_limit=2.0)
+    got = steps.within_curvature(context, steps.curvature(context, tensor(0.0)), tensor(0.0), tensor(direction), factor)
     torch.testing.assert_close(got, tensor(direction * expected))
 
 
@@ -141,35 +141,35 @@ def test_the_largest_curvature_is_forgotten_by_a_tenth_a_step():
     A = torch.diag(tensor(5.0, 0.0)).expand(3, 2, 2)
     none = torch.zeros(3, 2, dtype=A.dtype)
     toy = Toy(A, none, none, none[:, 0])
-    turn = dataclasses.replace(make_turn(PrimalDual(), toy), step_sizes={"w": 1.0})
-    memory, w = steps.curvature(turn, tensor(1.0, 1.0)), tensor(1.0, 1.0)
+    context = dataclasses.replace(make_context(PrimalDual(), toy), step_sizes={"w": 1.0})
+    memory, w = steps.curvature(context, tensor(1.0, 1.0)), tensor(1.0, 1.0)
     for direction, expected in (((3.0, 0.0), 25.0), ((0.0, 3.0), 22.5), ((0.0, 3.0), 20.25)):
-        got = steps.shortening(turn, memory, w, tensor(*direction))
+        got = steps.shortening(context, memory, w, tensor(*direction))
         torch.testing.assert_close(got, tensor(2.0 / expected)[0])
 
 
 def test_the_schedule_shortens_what_the_limit_leaves():
     """Curvature 3, eta_w = 10 and half of it in force: shortened to 2/30, so that the step is half of 2/3."""
-    turn = dataclasses.replace(turn_for(), step_sizes={"w": 5.0}, schedule=0.5)
-    memory = steps.curvature(turn, tensor(0.0))
-    torch.testing.assert_close(5.0 * steps.shortening(turn, memory, tensor(0.0), tensor(1.0)), tensor(1 / 3)[0])
+    context = dataclasses.replace(context_for(), step_sizes={"w": 5.0}, schedule=0.5)
+    memory = steps.curvature(context, tensor(0.0))
+    torch.testing.assert_close(5.0 * steps.shortening(context, memory, tensor(0.0), tensor(1.0)), tensor(1 / 3)[0])
 
 
 def test_without_a_limit_directions_are_as_they_are():
-    turn, v = turn_for(curvature_limit=0.0), tensor(5.0)
-    assert steps.within_curvature(turn, {}, tensor(0.0), v, 1e9) is v
-    assert steps.curvature(turn, v) == {}
+    context, v = context_for(curvature_limit=0.0), tensor(5.0)
+    assert steps.within_curvature(context, {}, tensor(0.0), v, 1e9) is v
+    assert steps.curvature(context, v) == {}
 
 
 def test_a_limited_step_along_its_gradient_raises_no_quadratic():
     toy = Toy.generate(clients=2, seed=0)
     flat = dataclasses.replace(toy, a=torch.zeros_like(toy.a))  # without the cosine: quadratics
     for eta in (0.01, 1.0, 100.0):
-        turn = dataclasses.replace(make_turn(PrimalDual(), flat), step_sizes={"w": eta})
+        context = dataclasses.replace(make_context(PrimalDual(), flat), step_sizes={"w": eta})
         for seed in range(5):
             w = torch.randn(flat.dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
             gradient = flat.gradients(w)[0]
-            moved = w - eta * steps.within_curvature(turn, steps.curvature(turn, w), w, gradient)
+            moved = w - eta * steps.within_curvature(context, steps.curvature(context, w), w, gradient)
             before, after = (flat.validation_loss(at, flat.draw_validation(0)) for at in (w, moved))
             assert after <= before * (1 + 1e-12)
 
@@ -209,15 +209,15 @@ def test_rfho_differentiates_the_steps_it_takes(mode):
     """K = 1, one dimension, eta_w = 10 and f_0 of curvature 3: the step is shortened to 2/3, so
     g_x,i = -(2/3) f_i'(w_0) f_0'(w_1). From w_0 = 4 with f_i' = (4, 2): w_1 = 4 - (2/3) 3 = 2, f_0' = 3 (2 - 1) = 3,
     g_x = (-8, -4)."""
-    from pipeline.params import Rfho
+    from pipeline.methods.client_weighting.rfho import Rfho
 
     hyper = Rfho(mode=mode, weight_step="plain", eta_w=10.0)
-    turn = dataclasses.replace(make_turn(hyper, TWO), step_sizes={"w": 10.0})
+    context = dataclasses.replace(make_context(hyper, TWO), step_sizes={"w": 10.0})
     algorithm = ALGORITHMS["rfho"]
-    state = algorithm.init(turn)
+    state = algorithm.init(context)
     state.variables["w"] = tensor(4.0)
-    first = algorithm.step(state, turn)
+    first = algorithm.step(state, context)
     torch.testing.assert_close(10.0 * first.directions["w"], tensor(2.0))
     state.variables["w"] = state.variables["w"] - 10.0 * first.directions["w"]
-    second = algorithm.step(state, turn.at(2))
+    second = algorithm.step(state, context.at(2))
     torch.testing.assert_close(second.directions["x"], tensor(-8.0, -4.0))

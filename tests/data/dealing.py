@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from pipeline.data import scheme_settings as partitions
 from pipeline.data.partition import Partition, make_partition
-from pipeline.params import Partition as Settings
-from pipeline.params import partitions
+from pipeline.params import PartitionSettings as Settings
 
 GROUPS = [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
 SECTIONS = {

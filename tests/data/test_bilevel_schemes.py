@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.data import scheme_settings as partitions
 from pipeline.data.federated import FederatedData
 from pipeline.data.longtail import longtail_counts
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
-from pipeline.params import Partition as Settings
-from pipeline.params import Subset, partitions
+from pipeline.params import PartitionSettings as Settings
+from pipeline.params import Subset
 from tests.data.dealing import LABELS, make, part, part_labels
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.data import scheme_settings as partitions
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition, make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
-from pipeline.params import Partition as Settings
-from pipeline.params import partitions
+from pipeline.params import PartitionSettings as Settings
 
 CPU = torch.device("cpu")
 

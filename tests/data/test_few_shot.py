@@ -14,10 +14,10 @@ from pipeline.data import characters, sources
 from pipeline.data.catalog import CATALOG
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
+from pipeline.data.scheme_settings import FewShot
 from pipeline.data.sources import MIRROR_VARIABLE, OriginalFile, Source
 from pipeline.errors import UserError
-from pipeline.params import Partition as Settings
-from pipeline.params.partitions import FewShot
+from pipeline.params import PartitionSettings as Settings
 from tests.data.dealing import true_labels
 
 LABELS = true_labels(per_label=6, classes=40)

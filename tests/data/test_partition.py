@@ -12,7 +12,7 @@ import pytest
 from pipeline.data.partition import Partition, check, make_partition, summary_table
 from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError
-from pipeline.params import Partition as Settings
+from pipeline.params import PartitionSettings as Settings
 from tests.data.dealing import LABELS, make, part
 
 # -------------------------------------------------------------------------------- every scheme

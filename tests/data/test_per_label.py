@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from pipeline.data import scheme_settings as partitions
 from pipeline.data.partition import make_partition
 from pipeline.data.per_label import in_proportion
 from pipeline.errors import UserError
-from pipeline.params import Partition as Settings
-from pipeline.params import partitions
+from pipeline.params import PartitionSettings as Settings
 from tests.data.dealing import make, part
 from tests.data.test_bilevel_schemes import mnist_labels
 

@@ -15,11 +15,12 @@ from experiments.primal_dual_weighting import figures, page, tables, toy, winner
 from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
 from experiments.primal_dual_weighting.params import Profile, ToyFigures
 from experiments.study import load_study
-from pipeline.algorithms import ALGORITHMS, Cost
+from pipeline.config.spec import dotted
 from pipeline.errors import UserError
-from pipeline.params import FedNestGeneral, Params
-from pipeline.params.loading import dotted
-from tests.core.bilevel.helpers import make_turn, one_round
+from pipeline.methods import ALGORITHMS, Cost
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.params import Params
+from tests.core.bilevel.helpers import make_context, one_round
 from tests.core.bilevel.quadratic import random
 
 TINY = {"data.name": "digits", "model.name": "linear", "train.rounds": 3, "train.eval_every": 3}
@@ -155,10 +156,10 @@ def test_older_floats_of_fednest_are_counted_as_new_ones(tmp_path):
     settings = {"algorithm": "fednest", "problem": "hyper_representation", f"{hyper}.series_terms": 3}
     settings |= {"federation.sampling": "fixed", "federation.participation": 0.2, "train.rounds": 4, "seed": 7}
     problem, algorithm = random(clients=10), ALGORITHMS["fednest_general"]
-    turn = make_turn(FedNestGeneral(series_terms=3), problem, 0.2, seed=7)
-    state, now = algorithm.init(turn), [Cost()]
+    context = make_context(FedNestGeneral(series_terms=3), problem, 0.2, seed=7)
+    state, now = algorithm.init(context), [Cost()]
     for t in range(1, 5):
-        now.append(now[-1] + one_round(algorithm, state, dataclasses.replace(turn, round=t)))
+        now.append(now[-1] + one_round(algorithm, state, dataclasses.replace(context, round=t)))
     assert now[-1].floats_up == 4 * 60
     costs = {"floats_up": 4 * 60, "floats_down": 4 * 74}
     curve = {"round": [0.0, 2.0, 4.0], "floats": [0.0, 2 * 134.0, 4 * 134.0]}

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.fedbio.full_batch import FIRST_CHANGE, Softmax, path, regressions, solve
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.data.federated import Parts
 from pipeline.data.formats import digits
 from pipeline.data.partition import make_partition
 from pipeline.params import Params
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.training.setup import build_problem
 

@@ -16,8 +16,8 @@ from experiments.cells import save
 from experiments.params import Panel, Part, Search
 from experiments.simfbo import more
 from experiments.study import Study, load_study, studies
+from pipeline.config.loading import read_yaml
 from pipeline.errors import UserError
-from pipeline.params.loading import read_yaml
 
 TINY = {"data.name": "digits", "model.name": "linear", "train.rounds": 4, "train.eval_every": 2}
 PART = Part(

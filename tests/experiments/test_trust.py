@@ -16,8 +16,8 @@ from experiments.trust.params import Runs, Search, Study
 from experiments.trust.picture import common
 from experiments.trust.running import METHODS, run, trust
 from experiments.trust.validation import BASES, SETTINGS, VALIDATION, setting
+from pipeline.config.loading import read_yaml
 from pipeline.errors import UserError
-from pipeline.params.loading import read_yaml
 
 # Computed from the federations' original source: clients, samples they hold, bad ones, and the sums below.
 CHECKSUMS = {

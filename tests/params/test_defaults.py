@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.catalog import CATALOG, FEW_SHOT, LARGE, SMALL, data_for, resolve, sizes
+from pipeline.config.spec import dotted, override
+from pipeline.data.catalog import CATALOG, FEW_SHOT, LARGE, SMALL, data_for, sizes
+from pipeline.methods.registry import FAMILIES, FITS
 from pipeline.params import Params
-from pipeline.params.loading import dotted
-from pipeline.params.pairs import FAMILIES, FITS
+from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import override
 
 ROOT = Path(__file__).parents[2]
 PARTICIPATIONS = (1.0, 0.5)
@@ -152,13 +152,12 @@ def test_the_source_check_finds_a_name(line):
 
 
 def test_no_source_asks_for_a_name():
-    """But where data are read, the catalog's facts, and the record that lists the names (and has one as default)."""
+    """But where data are read, and the catalog's facts."""
     found = []
     for path in [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "stages").glob("*.py")]:
         place, text = path.relative_to(ROOT).as_posix(), path.read_text()
         if not place.startswith("pipeline/data/") or place.endswith("/catalog.py"):
             found += [f"{place}: {text.splitlines()[line - 1].strip()}" for line in names_in(text)]
     facts = [line for line in found if line.startswith("pipeline/data/catalog.py: ") and ": DatasetInfo(" in line]
-    record = [line for line in found if line.startswith("pipeline/params/sections.py: ")]
-    assert sorted(found) == sorted(facts + record)
-    assert (len(facts), len(record)) == (len(CATALOG), 2)
+    assert sorted(found) == sorted(facts)
+    assert len(facts) == len(CATALOG)

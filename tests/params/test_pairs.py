@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import data_for, resolve
+from pipeline.config.spec import override
+from pipeline.data.catalog import OWN_DATA, data_for
 from pipeline.errors import UserError
-from pipeline.params import METHODS, Params
-from pipeline.params.pairs import FAMILIES, FITS, HEADS, OWN_DATA, REASONS, family, in_use, made_for
+from pipeline.methods import ALGORITHMS as METHODS
+from pipeline.methods.registry import FAMILIES, FITS, family, heads, made_for, method_for
+from pipeline.params import Params
+from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import override
 from pipeline.training.setup import IMAGE_PROBLEMS
 
 
@@ -30,16 +31,7 @@ def test_the_table_names_every_method_and_every_problem_once():
     assert sorted(named) == sorted(METHODS)
     problems = {field.name for field in dataclasses.fields(Params().problems)}
     assert set(FITS) == problems == {*IMAGE_PROBLEMS, "toy"}
-    assert set(REASONS) == set(FAMILIES) >= {name for families in FITS.values() for name in families}
     assert all(family(name) in FITS[made_for(name)] for name in METHODS)
-
-
-def test_families_are_the_kinds_of_turn():
-    """What the table says of a method is what its code asks of a problem."""
-    kinds = {name: ALGORITHMS[name].turn.__name__ for name in METHODS}
-    turns = {"weighting": "WeightingTurn", "averaging": "LocalTurn", "consensus": "LocalTurn"}
-    for kind, methods in FAMILIES.items():
-        assert {kinds[name] for name in methods} == {turns.get(kind, "BilevelTurn")}
 
 
 @pytest.mark.parametrize("problem", FITS)
@@ -52,7 +44,7 @@ def test_every_pair_is_allowed_or_refused_with_the_reason(method, problem):
         settings["partition__scheme"] = "few_shot"
     if method == "exact_gradient":
         settings["model__name"] = "networks.example.small"  # a named network is refused for its size
-    if family(in_use(method, problem)) in FITS[problem]:
+    if family(method_for(method, problem)) in FITS[problem]:
         check_rules(params(**settings))
     else:
         said = answer(**settings)
@@ -124,7 +116,7 @@ def test_heads_that_a_method_cannot_learn_are_refused():
     key["problems__hyper_representation__heads"] = "shared"
     assert "fedbio_local, which learns local ones" in answer(algorithm="fedbio_local", **key)
     check_rules(params(algorithm="lfednest", **key))
-    assert HEADS["either"] == ("local", "shared")
+    assert heads(METHODS["lfednest"]) == ("local", "shared")
 
 
 def test_the_clients_validation_parts_follow_the_problem():

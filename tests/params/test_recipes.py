@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config.spec import override
 from pipeline.errors import UserError
 from pipeline.params import Params
-from pipeline.params.loading import load_params
+from pipeline.params.reading import load_params
 from pipeline.params.recipes import read_recipe, titles, write_recipe
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import override
 from stages import recipe
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from pipeline import models
+from pipeline.data import scheme_settings as partitions
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
-from pipeline.params import Partition as Settings
-from pipeline.params import partitions
+from pipeline.params import PartitionSettings as Settings
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair

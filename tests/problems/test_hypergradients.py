@@ -10,10 +10,15 @@ import torch
 from torch.func import hessian, jacrev
 
 from pipeline import randomness
-from pipeline.algorithms import ALGORITHMS
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import SimFbo
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
-from pipeline.params import AggItd, FedBio, FedBioAcc, FedNestGeneral, LFedNest, SimFbo
-from tests.core.bilevel.helpers import make_turn, one_round
+from tests.core.bilevel.helpers import make_context, one_round
 from tests.problems.small import CLIENTS, OWN, TRAIN, P, problems, start
 
 PROBLEMS = problems()
@@ -176,14 +181,14 @@ def test_averaged_scores_are_sharded_scores_with_a_smaller_step(whole):
 
 
 def rounds_of_scores(name, hyper, rounds):
-    """Two of four clients in a round: (round, the turn, scores before and after, which of them belong to clients that
-    are away, the method's memory before)."""
+    """Two of four clients in a round: (round, the context, scores before and after, which of them belong to clients
+    that are away, the method's memory before)."""
     problem = PROBLEMS["data_cleaning"]
-    turn, algorithm = make_turn(hyper, problem, 0.5), ALGORITHMS[name]
-    state = algorithm.init(turn)
+    context, algorithm = make_context(hyper, problem, 0.5), ALGORITHMS[name]
+    state = algorithm.init(context)
     state.variables["x"], state.variables["y"] = start(problem)
     for t in range(1, rounds + 1):
-        now = dataclasses.replace(turn, round=t)
+        now = dataclasses.replace(context, round=t)
         last = now.at(algorithm.inner_steps(hyper))
         away = ~torch.isin(problem.data.training.owners, last.cohort().clients)
         x, memory = state.variables["x"].clone(), {key: value.clone() for key, value in state.memory.items()}

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipeline import models
+from pipeline.data import scheme_settings as partitions
 from pipeline.errors import UserError
 from pipeline.models.flat import FlatModel, vmap
-from pipeline.params import partitions
 from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair

@@ -47,7 +47,7 @@ def test_a_stage_depends_on_sources_and_nothing_python_leaves_beside_them(finish
     """What a folder dependency counts are the files in git: byte code would make a clone differ from its lock."""
     stages = yaml.safe_load((finished.folder / "dvc.lock").read_text())["stages"].values()
     folders = {d["path"]: d["nfiles"] for stage in stages for d in stage["deps"] if "nfiles" in d}
-    assert {"networks", "pipeline/algorithms", "pipeline/tracking"} <= set(folders)
+    assert {"networks", "pipeline/methods", "pipeline/tracking"} <= set(folders)
     assert (finished.folder / "pipeline" / "tracking" / "__pycache__").exists()
     for folder in (f for f in folders if not f.startswith("data/")):
         assert folders[folder] == len(finished.git("ls-files", folder).splitlines()), folder

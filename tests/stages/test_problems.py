@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from pipeline.command import Paths
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import dotted, override
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition
 from pipeline.params import Params
-from pipeline.params.loading import dotted
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.tracking.record import Record, params_in_use
 from pipeline.tracking.report import write_report
 from pipeline.training import evaluation

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
 from pipeline.command import Paths
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.data.datasets import prepare
+from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
-from pipeline.params.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.tracking.publish import read_clients
 from stages import evaluate, partition, train
 
@@ -68,9 +68,9 @@ def settles(monkeypatch, name, values):
     """That method measures `settled` in its rounds, with these values."""
     found = ALGORITHMS[name]
 
-    def step(state, turn):
-        value = torch.tensor(values[turn.round - 1])
-        return replace(found.step(state, turn), report=lambda variables: {"settled": value})
+    def step(state, context):
+        value = torch.tensor(values[context.round - 1])
+        return replace(found.step(state, context), report=lambda variables: {"settled": value})
 
     monkeypatch.setitem(ALGORITHMS, name, replace(found, step=step, measures=("settled",)))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pipeline.config.spec import override
 from pipeline.errors import UserError
 from pipeline.params import Params
-from pipeline.params.spec import override
 from pipeline.sweep.plan import groups, plan
 
 ETA_W, ETA_X, K = (f"algorithms.primal_dual.{name}" for name in ("eta_w", "eta_x", "inner_steps"))

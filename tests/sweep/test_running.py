@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pipeline.command import Paths
+from pipeline.config.spec import override
 from pipeline.data.datasets import prepare
 from pipeline.errors import UserError
 from pipeline.params import Params
-from pipeline.params.spec import override
 from pipeline.sweep import running
 from pipeline.sweep.plan import plan
 from pipeline.sweep.summary import table, write_summary

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.params import Tracking
+from pipeline.config.sections import Tracking
 from pipeline.tracking.model import save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.store import connect

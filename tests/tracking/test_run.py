@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
-from pipeline.params import Tracking
 from pipeline.tracking import metrics, record, run, tables
 from pipeline.tracking.publish import publish
 from pipeline.tracking.record import Record, RunInfo

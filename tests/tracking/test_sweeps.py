@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.command import Paths
-from pipeline.params import Params, Tracking
-from pipeline.params.spec import override
+from pipeline.config.sections import Tracking
+from pipeline.config.spec import override
+from pipeline.params import Params
 from pipeline.tracking.record import RunInfo
 from pipeline.tracking.store import connect
 from stages.sweep import sweep

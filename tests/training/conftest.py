@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.sections import Train
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
-from pipeline.params import Data, Federation, Model, Params, Train
+from pipeline.params import Data, Federation, Model, Params
+from pipeline.params.resolve import resolve
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.sections import Train
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
-from pipeline.params import Federation, Model, Params, Train
+from pipeline.params import Federation, Model, Params
+from pipeline.params.resolve import resolve
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train

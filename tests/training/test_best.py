@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
-from pipeline.params.spec import override
+from pipeline.config.spec import override
+from pipeline.params.resolve import resolve
 from pipeline.training.best import Best, fell
 from tests.training.helpers import Ruin
 from tests.training.test_training import Interrupt, StopAt, fit
@@ -50,10 +50,10 @@ def test_what_is_kept_does_not_move_with_the_run():
 
 def test_every_evaluation_records_the_selection_accuracy(params, digits, partition, tmp_path):
     module, rows = fit(params, digits, partition, tmp_path)
-    data = module.turn.problem.data
+    data = module.context.problem.data
     evaluated = [row for row in rows if row["selection_accuracy"]]
     assert [int(row["round"]) for row in evaluated] == [0, 4, 8, 12]
-    answers = module.turn.problem.model.apply(module.state.variables["w"], data.scaled(data.selection_images))
+    answers = module.context.problem.model.apply(module.state.variables["w"], data.scaled(data.selection_images))
     share = float((answers.argmax(1) == data.selection_labels).double().mean())
     assert float(rows[-1]["selection_accuracy"]) == pytest.approx(share)
 

@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.client_weighting.turn import WeightingTurn
-from pipeline.algorithms.consensus import local
-from pipeline.algorithms.consensus.turn import LocalTurn
-from pipeline.data.catalog import resolve
+from pipeline.config.sections import Train
+from pipeline.config.spec import override
 from pipeline.data.partition import make_partition
+from pipeline.data.scheme_settings import Iid, Quantity
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.consensus.common import local_training
+from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.methods.registry import FAMILIES
 from pipeline.oracles import FusedLocal, LoopLocal
-from pipeline.params import Federation, Model, Params, Partition, Train
-from pipeline.params.pairs import FAMILIES
-from pipeline.params.partitions import Iid, Quantity
-from pipeline.params.spec import override
+from pipeline.params import Federation, Model, Params, PartitionSettings
+from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.training.run import build_module
 from pipeline.training.setup import build_problem
 from tests.training.test_training import check_resume, fit
 
-FAMILY = [name for name, algorithm in ALGORITHMS.items() if algorithm.turn is LocalTurn]
+FAMILY = [name for name, algorithm in ALGORITHMS.items() if algorithm.context is LocalContext]
 LEARNING = list(FAMILIES["averaging"])
 every_method = pytest.mark.parametrize("name", FAMILY)
 CPU = torch.device("cpu")
@@ -37,7 +38,7 @@ def mixed(digits):
     return make_partition(digits.train_labels, "digits", 10, resolve(Params(partition=IID)).partition, seed=0)
 
 
-IID = Partition(scheme="iid", iid=Iid(10))
+IID = PartitionSettings(scheme="iid", iid=Iid(10))
 
 
 def of(params, name, **settings):
@@ -65,7 +66,7 @@ def test_every_method_learns_digits_with_its_defaults(digits, mixed, tmp_path, n
         )
     )
     module, rows = fit(params, digits, mixed, tmp_path)
-    assert isinstance(module.turn.problem, Consensus)
+    assert isinstance(module.context.problem, Consensus)
     assert float(rows[-1]["test_accuracy"]) > 0.4
 
 
@@ -84,7 +85,7 @@ def test_the_record_holds_every_measure_of_every_round(params, digits, partition
         served = models[name not in ("a_fedpd", "a_fedpd_sam")]
         assert all(row["test_accuracy"] == row[served] for row in evaluated)
     assert rows[-1]["client_weight_0"] == ""  # nobody has weights here
-    d, bytes_each = module.turn.problem.dimension, 4
+    d, bytes_each = module.context.problem.dimension, 4
     assert float(rows[-1]["client_state_bytes"]) in (0, d * bytes_each)
 
 
@@ -107,12 +108,12 @@ def test_server_optimizers_by_hand(double, digits, partition, tmp_path, optimize
     params = of(double, "fedavg", optimizer=optimizer, eta_g=0.05, momentum=0.8)
     module, _ = fit(params, digits, partition, tmp_path)
     fresh = build_module(params, build_problem(params, digits, partition, CPU))
-    state = ALGORITHMS["fedavg"].init(fresh.turn)
+    state = ALGORITHMS["fedavg"].init(fresh.context)
     w = state.variables["w"]
     first, second = torch.zeros_like(w), torch.zeros_like(w)
     for t in range(1, params.train.rounds + 1):
         state.variables["w"] = w
-        g = ALGORITHMS["fedavg"].step(state, dataclasses.replace(fresh.turn, round=t)).directions["w"]
+        g = ALGORITHMS["fedavg"].step(state, dataclasses.replace(fresh.context, round=t)).directions["w"]
         if optimizer == "sgd":
             w = w - 0.05 * g
         elif optimizer == "momentum":
@@ -187,7 +188,7 @@ def test_local_epochs_use_each_sample_once(digits):
         Params(
             algorithm="fedavg",
             model=Model("linear"),
-            partition=Partition(scheme="quantity", quantity=Quantity(20, 1.0, 5)),
+            partition=PartitionSettings(scheme="quantity", quantity=Quantity(20, 1.0, 5)),
             federation=Federation(batch_size=10, aggregation="samples"),
             train=Train(rounds=1, accelerator="cpu"),
         )
@@ -196,7 +197,7 @@ def test_local_epochs_use_each_sample_once(digits):
     params = override(settings, {"algorithms.fedavg.local_epochs": 2})
     module = build_module(params, build_problem(params, digits, dealt, CPU))
     seen = {i: [] for i in range(20)}
-    problem, take = module.turn.problem, module.turn.problem.take
+    problem, take = module.context.problem, module.context.problem.take
 
     class Spy(Consensus):
         def take(self, stream, clients, positions, present=None):
@@ -205,8 +206,8 @@ def test_local_epochs_use_each_sample_once(digits):
                 seen[i] += row[counts.bool()].tolist()
             return take(stream, clients, positions, present)
 
-    turn = replace(module.turn, oracle=FusedLocal(Spy(problem.model, problem.data)))
-    step = ALGORITHMS["fedavg"].step(module.state, turn)
+    context = replace(module.context, oracle=FusedLocal(Spy(problem.model, problem.data)))
+    step = ALGORITHMS["fedavg"].step(module.state, context)
     assert step.cost.gradients == 2 * sum(math.ceil(n / 10) for n in dealt.sizes)
     for i, n in enumerate(dealt.sizes):
         assert seen[i][:n] != seen[i][n:]  # shuffled anew
@@ -229,7 +230,7 @@ def test_learned_weights_are_recorded_and_resume_bit_for_bit(params, digits, par
     params = weighted(params, name)
     params = replace(params, train=replace(params.train, rounds=6, eval_every=3, checkpoint_every=3))
     module, rows = fit(params, digits, partition, tmp_path / "once")
-    assert isinstance(module.turn.problem, ClientWeighting)
+    assert isinstance(module.context.problem, ClientWeighting)
     weights = np.array([[float(row[f"client_weight_{i}"]) for i in range(10)] for row in rows])
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
     assert weights[0] == pytest.approx([0.1] * 10)
@@ -252,9 +253,9 @@ def test_fixed_weights_as_references(double, digits, partition, tmp_path, mode):
         torch.testing.assert_close(other.state.variables["w"], module.state.variables["w"], rtol=1e-12, atol=1e-12)
     else:
         assert rows[-1]["client_weight_5"] == "0"
-        turn, w = module.turn, module.turn.problem.initial(0)
+        context, w = module.context, module.context.problem.initial(0)
         for t in (1, 2, 3):
-            w = expected.double() @ local.train(replace(turn, round=t), w, torch.arange(10)).models
+            w = expected.double() @ local_training.train(replace(context, round=t), w, torch.arange(10)).models
         torch.testing.assert_close(module.state.variables["w"], w, rtol=1e-6, atol=1e-7)
 
 
@@ -284,7 +285,7 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
         },
     )
     one, other = (build_module(p, build_problem(p, digits, partition, CPU)) for p in (once, lead))
-    assert other.turn.__class__ is WeightingTurn
+    assert other.context.__class__ is WeightingContext
     g = torch.Generator().manual_seed(3)
     state = one.state
     state.variables["lambda"].copy_(0.1 * torch.randn(len(state.variables["w"]), generator=g, dtype=torch.float64))
@@ -293,22 +294,22 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
     # The same samples for the local step as for g_i: everybody's draws depend on the purpose alone.
     rename = {"local step": "gradient"}
 
-    class Same(LocalTurn):
+    class Same(LocalContext):
         def stream(self, purpose, *exchange):
             return super().stream(rename.get(purpose, purpose))
 
-    turn = Same(**{f.name: getattr(one.turn, f.name) for f in dataclasses.fields(one.turn)})
+    context = Same(**{f.name: getattr(one.context, f.name) for f in dataclasses.fields(one.context)})
     assert set(state.memory) == ({"spread", "known", "pull"} if weight_step == "scaled" else set())
     memory = {name: value.clone() for name, value in state.memory.items()}
-    found = ALGORITHMS["fedavg"].step(state, turn)
+    found = ALGORITHMS["fedavg"].step(state, context)
     expected = ALGORITHMS["primal_dual"].step(
         dataclasses.replace(state, memory=memory | {"hypergradient": torch.zeros(10, dtype=torch.float64)}),
-        replace(other.turn, round=1, inner=1, step_sizes={"w": eta_w, "lambda": 0.5}),
+        replace(other.context, round=1, inner=1, step_sizes={"w": eta_w, "lambda": 0.5}),
     )
     for name, scale in (("w", eta_w), ("lambda", 1.0), ("x", 1.0)):
         torch.testing.assert_close(found.directions[name], scale * expected.directions[name], rtol=1e-9, atol=1e-11)
         assert found.directions[name].norm() > 1e-3
-    n, d = len(turn.active()), 7850
+    n, d = len(context.active()), 7850
     assert dataclasses.astuple(found.cost) == (1, 2 * d * n + n, 2 * d * n, n, n)
 
 

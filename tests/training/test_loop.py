@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import resolve
-from pipeline.params.spec import override
+from pipeline.config.spec import override
+from pipeline.methods import ALGORITHMS
+from pipeline.params.resolve import resolve
 from pipeline.sharing import Share
 from pipeline.training.loop import Loop
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite
-from pipeline.training.run import build_turn, train
+from pipeline.training.run import build_context, train
 from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
 
@@ -29,7 +29,7 @@ SETTINGS = {
 
 def loop_of(params, problem) -> Loop:
     params = resolve(params)
-    return Loop(ALGORITHMS[params.algorithm], build_turn(params, problem, Share()), params.train.rounds)
+    return Loop(ALGORITHMS[params.algorithm], build_context(params, problem, Share()), params.train.rounds)
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
@@ -48,6 +48,6 @@ def test_the_numbers_are_the_module_s(params, digits, partition, tmp_path, setti
 
 def test_a_run_that_diverges_says_when_and_what(params, digits, partition):
     loop = loop_of(params, build_problem(params, digits, partition, CPU))
-    loop.turn = replace(loop.turn, hyper=replace(loop.turn.hyper, gamma=float("inf")))
+    loop.context = replace(loop.context, hyper=replace(loop.context.hyper, gamma=float("inf")))
     with pytest.raises(NotFinite, match=r"round 1: the variable w is no longer finite.* Fix: lower"):
         loop.step()

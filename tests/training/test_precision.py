@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from pipeline.command import Paths
-from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
+from pipeline.methods.registry import FITS
 from pipeline.params import Model
-from pipeline.params.pairs import FITS
+from pipeline.params.resolve import resolve
 from pipeline.training.evaluation import accuracy, outcome
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import build_module, train

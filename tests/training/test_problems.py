@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.catalog import resolve
+from pipeline.config.spec import override
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
-from pipeline.params import METHODS, Params, Subset
-from pipeline.params.pairs import FITS, family, in_use
+from pipeline.methods import ALGORITHMS as METHODS
+from pipeline.methods.registry import FITS, family, method_for
+from pipeline.params import Params, Subset
+from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.params.spec import override
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
 from pipeline.training.resume import ResumeFolder
@@ -153,13 +154,13 @@ def test_every_method_runs_on_every_problem_it_fits(digits, tmp_path, method, pr
     params = settings_of(method, problem)
     task = task_of(params, digits)
     module, rows = fit(params, task, tmp_path)
-    start = module.algorithm.init(module.turn)
+    start = module.algorithm.init(module.context)
     before = start.variables | {name: start.memory[name] for name in ("Y",) if name in start.memory}
     assert set(before) == set(module.served)
     for name in {"x", "y", "Y"} & set(before):
         assert not torch.equal(before[name], module.served[name]), name
         assert module.served[name].isfinite().all()
-    assert in_use(method, problem) == params.algorithm
+    assert method_for(method, problem) == params.algorithm
     measured = task.measure(module.served)
     for name in task.measures:
         if name in measured:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.data.catalog import resolve
-from pipeline.params.spec import override
+from pipeline.config.spec import override
+from pipeline.methods import ALGORITHMS
+from pipeline.params.resolve import resolve
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.seeds import key
 from pipeline.sharing import Share
@@ -17,7 +17,7 @@ from pipeline.training.loop import Loop
 from pipeline.training.replicates import replicate, replicate_weights, resampled, with_validation
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite
-from pipeline.training.run import build_turn, train
+from pipeline.training.run import build_context, train
 from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
 
@@ -71,7 +71,7 @@ def test_a_replicate_that_collapses_is_cut_where_the_run_would_be(params, proble
     found = replicate(params, problem, 1)
     own = with_validation(problem, resampled(problem.data.validation_labels.numpy(), params.seed, 1))
     other = replace(params, seed=key(params.seed, "replicate", 1))
-    loop = Loop(ALGORITHMS["primal_dual"], build_turn(other, own, Share()), 12)
+    loop = Loop(ALGORITHMS["primal_dual"], build_context(other, own, Share()), 12)
     for _ in range(8):
         loop.step()
     np.testing.assert_array_equal(found, loop.state.variables["x"].double().numpy())

@@ -16,12 +16,12 @@ import pytorch_lightning as pl
 import torch
 
 import pipeline
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.client_weighting.turn import WeightingTurn
-from pipeline.data.catalog import resolve
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle
-from pipeline.params import PrimalDual
+from pipeline.params.resolve import resolve
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.results import load_variables
@@ -83,14 +83,14 @@ def bare_loop(params, digits, partition):
     """The same run without Lightning: plain steps, cosine factor, projections."""
     params = resolve(params)
     module = build_module(params, build_problem(params, digits, partition, torch.device("cpu")))
-    algorithm, hyper, T = ALGORITHMS[params.algorithm], module.turn.hyper, params.train.rounds
-    state = algorithm.init(module.turn)
+    algorithm, hyper, T = ALGORITHMS[params.algorithm], module.context.hyper, params.train.rounds
+    state = algorithm.init(module.context)
     for t in range(1, T + 1):
         factor = 0.5 * (1 + math.cos(math.pi * (t - 1) / T)) if hyper.schedule == "cosine" else 1.0
         sizes = {name: factor * size for name, size in algorithm.step_sizes(hyper).items()}
         for k in range(1, algorithm.inner_steps(hyper) + 1):
-            turn = dataclasses.replace(module.turn, round=t, inner=k, step_sizes=sizes, schedule=factor)
-            step = algorithm.step(state, turn)
+            context = dataclasses.replace(module.context, round=t, inner=k, step_sizes=sizes, schedule=factor)
+            step = algorithm.step(state, context)
             for name, direction in step.directions.items():
                 value = state.variables[name] - sizes[name] * direction
                 project = algorithm.projections.get(name)
@@ -116,13 +116,13 @@ def test_server_optimizers_by_hand(double, digits, partition, tmp_path, optimize
     params = replace(params, algorithms=replace(params.algorithms, average=hyper))
     module, _ = fit(params, digits, partition, tmp_path)
     fresh = build_module(params, build_problem(params, digits, partition, torch.device("cpu")))
-    state = ALGORITHMS["average"].init(fresh.turn)
+    state = ALGORITHMS["average"].init(fresh.context)
     w = state.variables["w"]
     first, second = torch.zeros_like(w), torch.zeros_like(w)
     for t in range(1, params.train.rounds + 1):
         state.variables["w"] = w
-        turn = dataclasses.replace(fresh.turn, round=t, inner=1, step_sizes={"w": 0.01})
-        g = ALGORITHMS["average"].step(state, turn).directions["w"]
+        context = dataclasses.replace(fresh.context, round=t, inner=1, step_sizes={"w": 0.01})
+        g = ALGORITHMS["average"].step(state, context).directions["w"]
         if optimizer == "momentum":
             first = 0.9 * first + g
             w = w - 0.01 * first
@@ -180,7 +180,7 @@ def test_history_holds_every_round(params, digits, partition, tmp_path):
     np.testing.assert_allclose(weights.sum(1), 1.0, atol=1e-6)
     np.testing.assert_array_equal(weights[-1].astype(np.float32), module.state.variables["x"].numpy())
     d = 784 * 10 + 10
-    active = [len(dataclasses.replace(module.turn, round=t).active()) for t in range(1, 13)]
+    active = [len(dataclasses.replace(module.context, round=t).active()) for t in range(1, 13)]
     assert int(rows[-1]["communication_rounds"]) == 12
     assert int(rows[-1]["gradients"]) == int(rows[-1]["hvps"]) == sum(active)
     assert int(rows[-1]["floats_up"]) == int(rows[-1]["floats_down"]) == 2 * d * sum(active)
@@ -245,7 +245,7 @@ def with_method(params, variant: str):
 
 def test_no_method_is_left_out():
     """Of its family; but for exact_gradient, whose dense Hessian no image model is small enough for."""
-    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is WeightingTurn}
+    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.context is WeightingContext}
     assert {variant.split()[0] for variant in METHODS_ON_IMAGES} | {"primal_dual", "exact_gradient"} == family
 
 
@@ -383,8 +383,8 @@ def test_a_missing_gpu_is_named():
 def test_the_gpu_gives_the_cpu_s_numbers(double, digits, partition, tmp_path):
     a, b = (build_module(double, build_problem(double, digits, partition, torch.device(d))) for d in ("cpu", "cuda"))
     for module in (a, b):
-        turn = dataclasses.replace(module.turn, round=1)
-        module.result = module.algorithm.step(module.state, turn).directions["w"].cpu()
+        context = dataclasses.replace(module.context, round=1)
+        module.result = module.algorithm.step(module.state, context).directions["w"].cpu()
     torch.testing.assert_close(a.result, b.result, rtol=1e-9, atol=1e-12)
 
 

@@ -4,16 +4,18 @@ import dataclasses
 
 import torch
 
-from pipeline.algorithms import ALGORITHMS, Cost, Federation, State
-from pipeline.algorithms.bilevel.turn import BilevelTurn
+from pipeline.methods import ALGORITHMS, Cost, Federation, State
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.oracles.bilevel import BilevelOracle
 
 LARGE = 1e9  # a ball radius that never binds
 FLAT = {"alpha_scale": 1e6, "alpha_offset": 1e18}  # alpha_t = 1 to 15 digits
 
 
-def make_turn(hyper, problem, participation=1.0, oracle=BilevelOracle, seed=0, sampling="fixed", **more) -> BilevelTurn:
-    return BilevelTurn(oracle(problem), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
+def make_context(
+    hyper, problem, participation=1.0, oracle=BilevelOracle, seed=0, sampling="fixed", **more
+) -> BilevelContext:
+    return BilevelContext(oracle(problem), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
 
 
 def from_point(problem, x, y=None, v=None):
@@ -22,30 +24,30 @@ def from_point(problem, x, y=None, v=None):
     return {name: tensor(u) for name, u in {"x": x, "y": y, "v": v}.items() if u is not None}
 
 
-def run(name, turn, rounds, start=None, frozen=(), each=lambda state: None) -> State:
+def run(name, context, rounds, start=None, frozen=(), each=lambda state: None) -> State:
     """`rounds` outer iterations with constant plain steps. start: server variables other than the method's own start;
     those in `frozen` stay as they are."""
     algorithm = ALGORITHMS[name]
-    state = algorithm.init(turn)
+    state = algorithm.init(context)
     state.variables.update(start or {})
     for t in range(1, rounds + 1):
-        one_round(algorithm, state, dataclasses.replace(turn, round=t), frozen)
+        one_round(algorithm, state, dataclasses.replace(context, round=t), frozen)
         each(state)
     return state
 
 
-def one_round(algorithm, state, turn, frozen=()) -> Cost:
+def one_round(algorithm, state, context, frozen=()) -> Cost:
     """Moves the state's variables; returns what the round cost."""
-    sizes, total = algorithm.step_sizes(turn.hyper), Cost()
-    for k in range(1, algorithm.inner_steps(turn.hyper) + 1):
-        now = dataclasses.replace(turn, inner=k, step_sizes=sizes)
+    sizes, total = algorithm.step_sizes(context.hyper), Cost()
+    for k in range(1, algorithm.inner_steps(context.hyper) + 1):
+        now = dataclasses.replace(context, inner=k, step_sizes=sizes)
         step = algorithm.step(state, now)
         for variable, direction in step.directions.items():
             if variable in frozen:
                 continue
             value = state.variables[variable] - sizes[variable] * direction
             project = algorithm.projections.get(variable)
-            state.variables[variable] = now.constrain(variable, project(value, turn.hyper) if project else value)
+            state.variables[variable] = now.constrain(variable, project(value, context.hyper) if project else value)
         total += step.cost
     return total
 

@@ -6,20 +6,16 @@ import itertools
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS, Cost
-from pipeline.algorithms.bilevel.turn import BilevelTurn
-from pipeline.params import (
-    AggItd,
-    FedBio,
-    FedBioAcc,
-    FedBioAccLocal,
-    FedBioLocal,
-    FedNestGeneral,
-    LFedNest,
-    ShroFbo,
-    SimFbo,
-)
-from tests.core.bilevel.helpers import make_turn, one_round
+from pipeline.methods import ALGORITHMS, Cost
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
+from tests.core.bilevel.helpers import make_context, one_round
 from tests.core.bilevel.quadratic import random
 
 # Per active client and outer iteration: exchanges, floats up, floats down, gradients, products. The specifications'
@@ -94,15 +90,15 @@ TABLE = [
 
 def cost_of(name, hyper, problem, rounds, participation=0.4) -> Cost:
     """Of the last of so many rounds."""
-    turn, cost = make_turn(hyper, problem, participation), Cost()
-    state = ALGORITHMS[name].init(turn)
+    context, cost = make_context(hyper, problem, participation), Cost()
+    state = ALGORITHMS[name].init(context)
     for t in range(1, rounds + 1):
-        cost = one_round(ALGORITHMS[name], state, dataclasses.replace(turn, round=t))
+        cost = one_round(ALGORITHMS[name], state, dataclasses.replace(context, round=t))
     return cost
 
 
 def test_no_method_is_left_out():
-    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is BilevelTurn}
+    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.context is BilevelContext}
     assert {name for name, *_ in TABLE} == family
 
 
@@ -133,15 +129,15 @@ def test_clients_that_come_back_pay_for_a_gradient():
     sets = [[0, 1], [1, 2], [0, 3], [0, 3], [1, 4], [1, 3]]
     back = [None, 1, 2, 0, 2, 1]
 
-    class Chosen(BilevelTurn):
+    class Chosen(BilevelContext):
         def active(self, *exchange):
             return torch.tensor(sets[self.round - 1])
 
-    made = make_turn(FedBioAccLocal(local_steps=2, series_terms=4), random(clients=5, local_lower=True), 0.4)
-    turn = Chosen(made.oracle, made.hyper, made.federation, made.seed)
+    made = make_context(FedBioAccLocal(local_steps=2, series_terms=4), random(clients=5, local_lower=True), 0.4)
+    context = Chosen(made.oracle, made.hyper, made.federation, made.seed)
     algorithm = ALGORITHMS["fedbioacc_local"]
-    state = algorithm.init(turn)
-    costs = [one_round(algorithm, state, dataclasses.replace(turn, round=t + 1)) for t in range(len(sets))]
+    state = algorithm.init(context)
+    costs = [one_round(algorithm, state, dataclasses.replace(context, round=t + 1)) for t in range(len(sets))]
     assert [cost.gradients for cost in costs] == [2 * (2 * 2 + 1) * 3, *(2 * 2 * 2 * 3 + more for more in back[1:])]
 
 
@@ -178,13 +174,13 @@ def test_random_series_pay_for_the_factors_they_draw():
     problem, seen = random(clients=5), set()
     nest, itd = FedNestGeneral(series_terms=4, series="randomised"), AggItd(series_terms=4)
     for t in range(1, 25):
-        turn = dataclasses.replace(make_turn(nest, problem), round=t)
-        factors = turn.at(2).integer("series", 4)
-        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
+        context = dataclasses.replace(make_context(nest, problem), round=t)
+        factors = context.at(2).integer("series", 4)
+        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(context), context)
         assert (cost.communication_rounds, cost.hvps) == (5 + factors, 5 * (factors + 1))
-        turn = dataclasses.replace(make_turn(itd, problem), round=t)
-        Q = turn.integer("series", 4)
-        cost = one_round(ALGORITHMS["aggitd"], ALGORITHMS["aggitd"].init(turn), turn)
+        context = dataclasses.replace(make_context(itd, problem), round=t)
+        Q = context.integer("series", 4)
+        cost = one_round(ALGORITHMS["aggitd"], ALGORITHMS["aggitd"].init(context), context)
         assert (cost.communication_rounds, cost.hvps) == (10, 5 * (4 - Q))
         assert (cost.floats_up, cost.floats_down) == (5 * (2 * X + (12 - Q) * Y), 5 * (2 * X + (13 - Q) * Y))
         seen |= {("factors", factors), ("Q", Q)}
@@ -196,13 +192,13 @@ def test_random_series_pay_for_the_factors_they_draw():
 def fednest_step(hyper, problem, sets) -> Cost:
     """Of one outer iteration in which the clients active in each exchange, by (inner step, *exchange), are given."""
 
-    class Chosen(BilevelTurn):
+    class Chosen(BilevelContext):
         def active(self, *exchange):
             return torch.tensor(sets[self.inner, *exchange])
 
-    turn = make_turn(hyper, problem, 0.4)
-    turn = Chosen(turn.oracle, turn.hyper, turn.federation, turn.seed)
-    return one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
+    context = make_context(hyper, problem, 0.4)
+    context = Chosen(context.oracle, context.hyper, context.federation, context.seed)
+    return one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(context), context)
 
 
 @pytest.mark.parametrize(("held", "down", "up"), [(False, 87, 52), (True, 80, 44)])
@@ -233,8 +229,8 @@ def test_fresh_client_sets_message_by_message(hyper, held):
     clients to all of them, where it is the table of one set."""
     problem, T, rows = random(clients=5, server_upper=held), hyper.lower_rounds, []
     for participation, t in itertools.product((0.2, 0.4, 0.6, 1.0), (1, 2, 3)):
-        turn = dataclasses.replace(make_turn(hyper, problem, participation), round=t)
-        n, at = round(5 * participation), turn.at(T + 1)
+        context = dataclasses.replace(make_context(hyper, problem, participation), round=t)
+        n, at = round(5 * participation), context.at(T + 1)
         randomised = hyper.series == "randomised"
         factors = at.integer("series", hyper.series_terms) if randomised else hyper.series_terms - 1
         down = T * n * (X + (2 if hyper.correction == "svrg" else 1) * Y)
@@ -245,9 +241,9 @@ def test_fresh_client_sets_message_by_message(hyper, held):
                 down += Y * (exchange > 0)  # the series' vector, or v
                 knows.add(client)
         down += X * n + (Y * n if not randomised and hyper.counting == "published" else 0)  # h; the printed exchange
-        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(turn), turn)
+        cost = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(context), context)
         assert cost.floats_down == down
-        one = dataclasses.replace(turn, hyper=dataclasses.replace(hyper, client_sets="one"))
+        one = dataclasses.replace(context, hyper=dataclasses.replace(hyper, client_sets="one"))
         known = one_round(ALGORITHMS["fednest_general"], ALGORITHMS["fednest_general"].init(one), one)
         rows.append((cost.floats_down - known.floats_down, participation))
         assert dataclasses.replace(cost, floats_down=0) == dataclasses.replace(known, floats_down=0)
@@ -267,7 +263,7 @@ def test_fresh_client_sets_message_by_message(hyper, held):
 )
 def test_the_communication_of_the_printed_task(name, hyper, rounds, floats, monkeypatch):
     """SimFBO specification, 2.5: d_x = 157,000 and d_y = 2,010, N = 5, T = 1, Q = 2; by the counts, not by training."""
-    monkeypatch.setattr(BilevelTurn, "integer", lambda self, *_: 2)
+    monkeypatch.setattr(BilevelContext, "integer", lambda self, *_: 2)
     small = cost_of(name, hyper, random(clients=1, d_x=3, d_y=4), 1, 1.0)
     larger = cost_of(name, hyper, random(clients=1, d_x=3, d_y=5), 1, 1.0)
     of_y = larger.floats_up - small.floats_up

@@ -7,20 +7,16 @@ from collections import Counter
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.bilevel.directions import Point, directions, draw
-from pipeline.params import (
-    AggItd,
-    FedBio,
-    FedBioAcc,
-    FedBioAccLocal,
-    FedBioLocal,
-    FedNestGeneral,
-    LFedNest,
-    ShroFbo,
-    SimFbo,
-)
-from tests.core.bilevel.helpers import close, make_turn, run
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.common.directions import Point, directions, draw
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
+from tests.core.bilevel.helpers import close, make_context, run
 from tests.core.bilevel.quadratic import Quadratic, random
 from tests.core.bilevel.test_family import VARIANTS, made
 
@@ -100,7 +96,7 @@ def rounds_of(variant, drawn, participation, rounds):
         found.append(drawn.copy())
         drawn.clear()
 
-    run(name, make_turn(hyper, problem, participation), rounds, each=keep)
+    run(name, make_context(hyper, problem, participation), rounds, each=keep)
     return found
 
 
@@ -143,7 +139,7 @@ def test_a_server_that_holds_f_draws_anew_wherever_the_method_does(variant, draw
     name, hyper, lower, *_ = DRAWS[variant]
     rounds = []
     problem = random(clients=5, noise=0.1, uniform=True, server_upper=True)
-    run(name, make_turn(hyper, problem), 3, each=lambda state: rounds.append(len(drawn)))
+    run(name, make_context(hyper, problem), 3, each=lambda state: rounds.append(len(drawn)))
     kinds = {stream: kind for kind, stream, *_ in drawn[rounds[0] :]}
     assert Counter(kinds.values()) == {"lower": 2 * lower, "upper": 2 * SERVER_DRAWS[variant]}
 
@@ -153,7 +149,7 @@ def test_the_first_momenta_have_a_batch_size_of_their_own(name, drawn):
     """One for all of them; with local lower levels too, where the analysis wants M times as many samples for omega."""
     common = name == "fedbioacc"
     hyper = FedBioAcc(initial_batch_size=7) if common else FedBioAccLocal(initial_batch_size=7, series_terms=5)
-    run(name, make_turn(hyper, random(noise=0.1, local_lower=not common)), 2)
+    run(name, make_context(hyper, random(noise=0.1, local_lower=not common)), 2)
     sizes = [size for *_, size in drawn]
     first = sizes.count(7)
     assert sizes == [7] * first + [1] * (len(sizes) - first)
@@ -173,8 +169,8 @@ def test_the_schedule_multiplies_the_clients_steps(variant):
     name, hyper, problem = made(variant, noise=0.3)
     sizes = LOCAL_SIZES.get(name, EVERY_SIZE)
     halved = dataclasses.replace(hyper, **{s: getattr(hyper, s) / 2 for s in sizes if hasattr(hyper, s)})
-    half = run(name, make_turn(hyper, problem, 0.6, schedule=0.5), 2)
-    expected, whole = (run(name, make_turn(h, problem, 0.6), 2) for h in (halved, hyper))
+    half = run(name, make_context(hyper, problem, 0.6, schedule=0.5), 2)
+    expected, whole = (run(name, make_context(h, problem, 0.6), 2) for h in (halved, hyper))
     for kept in ("variables", "memory"):
         for key, value in getattr(expected, kept).items():
             close(getattr(half, kept)[key], value)
@@ -200,7 +196,7 @@ def test_storm_on_minibatches_term_by_term(server_holds_f, period):
         alpha_offset=2.0,
         local_steps=period,
     )
-    turn, everybody = make_turn(hyper, problem), torch.arange(3)
+    context, everybody = make_context(hyper, problem), torch.arange(3)
     z = Point(*(torch.zeros(3, d, dtype=torch.float64) for d in (3, 4, 4)))
     mean = lambda point: Point(*(u.mean(0).expand(3, -1) for u in point))  # noqa: E731
 
@@ -208,9 +204,9 @@ def test_storm_on_minibatches_term_by_term(server_holds_f, period):
         server = now.upper_level(held.x[0], held.y[0], *exchange)  # the clients' own f does not look at where it is
         return directions(now, at, draw(now, everybody, tag), server)
 
-    m, start = estimate(z, dataclasses.replace(turn, round=1), 0, z, 0), z
+    m, start = estimate(z, dataclasses.replace(context, round=1), 0, z, 0), z
     for t in range(1, 5):
-        now, i = dataclasses.replace(turn, round=(t - 1) // period + 1), (t - 1) % period + 1
+        now, i = dataclasses.replace(context, round=(t - 1) // period + 1), (t - 1) % period + 1
         alpha = 1.1 / (2 + t) ** (1 / 3)
         ahead = Point(*(u - s * alpha * d for u, s, d in zip(z, size.values(), m, strict=True)))
         start = z if i == 1 else start
@@ -221,7 +217,7 @@ def test_storm_on_minibatches_term_by_term(server_holds_f, period):
             fresh, old = estimate(ahead, now, i, start), estimate(z, now, i, start)
         m = Point(*(g + (1 - w * alpha**2) * (d - o) for g, w, d, o in zip(fresh, c.values(), m, old, strict=True)))
         m, z = mean(m) if i == period else m, ahead
-    state = run("fedbioacc", turn, 4 // period)
+    state = run("fedbioacc", context, 4 // period)
     for u, value in zip("xyv", z, strict=True):
         close(state.variables[u], value[0])
     for name, value in zip(("nu", "omega", "q"), m, strict=True):

@@ -9,26 +9,22 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.bilevel.turn import BilevelTurn
+from pipeline.config.sections import Train
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
-from pipeline.params import (
-    AggItd,
-    FedBio,
-    FedBioAcc,
-    FedBioAccLocal,
-    FedBioLocal,
-    FedNestGeneral,
-    LFedNest,
-    Params,
-    ShroFbo,
-    SimFbo,
-    Train,
-)
+from pipeline.params import Params
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.tasks import Task
-from tests.core.bilevel.helpers import LARGE, close, make_turn, run
+from tests.core.bilevel.helpers import LARGE, close, make_context, run
 from tests.core.bilevel.quadratic import random
 
 UNEQUAL = {"local_steps": [1, 3, 2, 1, 2]}
@@ -65,7 +61,7 @@ def made(variant, **more):
 
 
 def test_no_method_is_left_out():
-    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is BilevelTurn}
+    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.context is BilevelContext}
     assert {name for name, _ in VARIANTS.values()} == family == set(FIXED)
 
 
@@ -95,7 +91,7 @@ def test_methods_end_at_the_stationary_point(name):
     hyper, rounds = FIXED[name]
     local = name in LOCAL or name == "lfednest"
     problem = random(clients=5, local_lower=local)
-    state = run(name, make_turn(hyper, problem), rounds)
+    state = run(name, make_context(hyper, problem), rounds)
     x, *rest = problem.local_stationary() if local else problem.stationary()
     close(state.variables["x"], x, atol=1e-5)
     close(state.memory["Y"] if local else state.variables["y"], rest[0], atol=1e-5)
@@ -111,7 +107,7 @@ def test_methods_end_at_the_stationary_point(name):
 @pytest.mark.parametrize("participation", [1.0, 0.4])
 def test_loop_and_fused_give_the_same_run(variant, participation):
     name, hyper, problem = made(variant, noise=0.3)
-    a, b = (run(name, make_turn(hyper, problem, participation, o), 3) for o in (BilevelOracle, LoopBilevelOracle))
+    a, b = (run(name, make_context(hyper, problem, participation, o), 3) for o in (BilevelOracle, LoopBilevelOracle))
     for kept in ("variables", "memory"):
         for key, value in getattr(a, kept).items():
             close(getattr(b, kept)[key], value, rtol=1e-9, atol=1e-10)
@@ -120,7 +116,7 @@ def test_loop_and_fused_give_the_same_run(variant, participation):
 @every_variant
 def test_equal_seeds_give_equal_bits_and_others_do_not(variant):
     name, hyper, problem = made(variant, noise=0.3)
-    a, b, c = (run(name, make_turn(hyper, problem, 0.4, seed=s), 3).variables for s in (0, 0, 1))
+    a, b, c = (run(name, make_context(hyper, problem, 0.4, seed=s), 3).variables for s in (0, 0, 1))
     assert all(torch.equal(a[variable], b[variable]) for variable in a)
     assert not torch.equal(a["x"], c["x"])
 
@@ -137,8 +133,8 @@ def test_relabelling_clients_changes_no_average(variant):
     }
     if getattr(hyper, "local_steps", None) == "random":
         hyper, moved = dataclasses.replace(hyper, local_steps=2), {}
-    a = run(name, make_turn(hyper, problem), 4)
-    b = run(name, make_turn(dataclasses.replace(hyper, **moved), problem.permuted(order)), 4)
+    a = run(name, make_context(hyper, problem), 4)
+    b = run(name, make_context(dataclasses.replace(hyper, **moved), problem.permuted(order)), 4)
     for variable, value in a.variables.items():
         close(b.variables[variable], value, atol=1e-11)
     for kept, value in a.memory.items():
@@ -151,14 +147,14 @@ def test_clients_that_do_not_move_move_no_average(variant):
     name, hyper, problem = made(variant, noise=0.3)
     steps = [f.name for f in dataclasses.fields(hyper) if f.name[:-1] in ("eta_", "gamma_") and f.name != "eta_h"]
     hyper = dataclasses.replace(hyper, **dict.fromkeys(steps, 1e-290))
-    turn, start = make_turn(hyper, problem, 0.4), {"x": [0.3, -0.2, 0.5]}
+    context, start = make_context(hyper, problem, 0.4), {"x": [0.3, -0.2, 0.5]}
     if variant not in LOCAL:
         start["y"] = [1.0, 0.0, -1.0, 0.5]
     start = {u: torch.tensor(value, dtype=torch.float64) for u, value in start.items()}
-    state = run(name, turn, 3, start=start)
+    state = run(name, context, 3, start=start)
     for variable, value in start.items():
         close(state.variables[variable], value)
-    assert abs(float(turn.cohort().p.sum()) - 1) > 0.01
+    assert abs(float(context.cohort().p.sum()) - 1) > 0.01
 
 
 @every_variant
@@ -169,7 +165,7 @@ def test_the_upper_variable_stays_on_its_set(variant):
     for bound in (0.0, None):
         confined = dataclasses.replace(problem, upper_bound=bound)
         seen = []
-        run(name, make_turn(hyper, confined, 0.6), 6, each=lambda s, seen=seen: seen.append(s.variables["x"].max()))
+        run(name, make_context(hyper, confined, 0.6), 6, each=lambda s, seen=seen: seen.append(s.variables["x"].max()))
         highest.append(float(max(seen)))
     assert highest[0] <= 0.0 < highest[1]
 
@@ -201,7 +197,7 @@ def test_a_server_that_holds_f_computes_what_clients_would(name):
     """With one local step of the adjoint (or none), grad f_0 at the round's start is grad f_0 where it is needed."""
     problem = held_by_the_server()
     a, b = (
-        run(name, make_turn(ONE_STEP[name], dataclasses.replace(problem, server_upper=held), 0.6), 5)
+        run(name, make_context(ONE_STEP[name], dataclasses.replace(problem, server_upper=held), 0.6), 5)
         for held in (True, False)
     )
     for variable, value in a.variables.items():
@@ -223,9 +219,9 @@ def test_with_more_local_steps_its_gradient_is_frozen_at_the_round_s_start():
                 X, Y, V = X - 0.1 * B.T @ V, Y - 0.1 * (A @ Y - B @ X - c), V - 0.1 * (A @ V - frozen)
             ends.append(torch.cat([X, Y, V]))
         x, y, v = torch.stack(ends).mean(0).split([3, 4, 4])
-    state = run("simfbo", make_turn(hyper, problem), 3)
+    state = run("simfbo", make_context(hyper, problem), 3)
     close(torch.cat([state.variables[u] for u in "xyv"]), torch.cat([x, y, v]))
-    own = run("simfbo", make_turn(hyper, dataclasses.replace(problem, server_upper=False)), 3)
+    own = run("simfbo", make_context(hyper, dataclasses.replace(problem, server_upper=False)), 3)
     assert (own.variables["v"] - v).norm() > 1e-3
 
 
@@ -277,11 +273,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(variant, tmp_path
             assert torch.equal(getattr(resumed.state, kept)[key], value), key
     assert resumed.cost == whole.cost
 
-    algorithm, turn = ALGORITHMS[name], whole.turn
-    state = algorithm.init(turn)
+    algorithm, context = ALGORITHMS[name], whole.context
+    state = algorithm.init(context)
     for t in range(1, 7):
         factor = 0.5 * (1 + math.cos(math.pi * (t - 1) / 6))
-        scheduled = dataclasses.replace(turn, round=t, schedule=factor)
+        scheduled = dataclasses.replace(context, round=t, schedule=factor)
         sizes = algorithm.step_sizes(hyper)
         for k in range(1, algorithm.inner_steps(hyper) + 1):
             step = algorithm.step(state, scheduled.at(k))

@@ -6,12 +6,15 @@ import itertools
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.bilevel import storm
-from pipeline.algorithms.bilevel.directions import Point, directions, draw
 from pipeline.errors import UserError
-from pipeline.params import FedBio, FedBioAcc, FedBioAccLocal, SimFbo
-from tests.core.bilevel.helpers import FLAT, LARGE, close, from_point, make_turn, run
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.common import storm
+from pipeline.methods.bilevel.common.directions import Point, directions, draw
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.simfbo import SimFbo
+from tests.core.bilevel.helpers import FLAT, LARGE, close, from_point, make_context, run
 from tests.core.bilevel.quadratic import random
 
 STEPS = {"eta_x": 0.05, "eta_y": 0.2, "eta_v": 0.1}
@@ -48,8 +51,8 @@ def alone(problem, iterations, start, sizes=(0.05, 0.2, 0.1)):
 
 def test_one_iteration_a_round_is_the_centralised_method_and_more_are_not(problem):
     """P5."""
-    close(z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=1), problem), 20)), centralised(problem, 20))
-    apart = z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=5), problem), 4)) - centralised(problem, 20)
+    close(z(run("fedbio", make_context(FedBio(**STEPS, local_steps=1), problem), 20)), centralised(problem, 20))
+    apart = z(run("fedbio", make_context(FedBio(**STEPS, local_steps=5), problem), 4)) - centralised(problem, 20)
     assert apart.norm() > 0.01
 
 
@@ -58,14 +61,14 @@ def test_rounds_are_local_runs_and_averages(problem):
     expected = torch.zeros(11, dtype=torch.float64)
     for _ in range(4):
         expected = alone(problem, 3, expected)
-    close(z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=3), problem), 4)), expected)
+    close(z(run("fedbio", make_context(FedBio(**STEPS, local_steps=3), problem), 4)), expected)
 
 
 @pytest.mark.parametrize("period", [1, 2, 6])
 def test_identical_clients_are_one_client(problem, period):
     """P6."""
     same = dataclasses.replace(problem.permuted([1, 1, 1]), p=torch.full((3,), 1 / 3, dtype=torch.float64))
-    got = z(run("fedbio", make_turn(FedBio(**STEPS, local_steps=period), same), 12 // period))
+    got = z(run("fedbio", make_context(FedBio(**STEPS, local_steps=period), same), 12 // period))
     close(got, centralised(problem.client(1), 12))
 
 
@@ -75,8 +78,8 @@ def test_fedbio_is_simfbo_with_equal_steps(participation):
     noisy = random(noise=0.3, uniform=True)
     equal = {f"{kind}_{u}": STEPS[f"eta_{u}"] for kind in ("eta", "gamma") for u in "xyv"}
     sim = SimFbo(**equal, local_steps=3, adjoint_radius=LARGE)
-    a = run("fedbio", make_turn(FedBio(**STEPS, local_steps=3), noisy, participation), 5)
-    close(z(a), z(run("simfbo", make_turn(sim, noisy, participation), 5)))
+    a = run("fedbio", make_context(FedBio(**STEPS, local_steps=3), noisy, participation), 5)
+    close(z(a), z(run("simfbo", make_context(sim, noisy, participation), 5)))
 
 
 def test_without_upper_steps_it_is_federated_averaging_of_the_lower_level(problem):
@@ -91,7 +94,7 @@ def test_without_upper_steps_it_is_federated_averaging_of_the_lower_level(proble
                 y = y - 0.2 * (problem.A[i] @ y - problem.c[i])
             ends.append(y)
         expected = problem.p @ torch.stack(ends)
-    close(run("fedbio", make_turn(hyper, problem), 3).variables["y"], expected)
+    close(run("fedbio", make_context(hyper, problem), 3).variables["y"], expected)
 
 
 def test_the_solution_stays_with_one_iteration_and_drifts_with_more(problem):
@@ -99,7 +102,7 @@ def test_the_solution_stays_with_one_iteration_and_drifts_with_more(problem):
     start = from_point(problem, *problem.stationary())
     for period, least, most in ((1, 0.0, 1e-10), (5, 0.01, 10.0)):
         hyper = FedBio(**STEPS, local_steps=period)
-        state = run("fedbio", make_turn(hyper, problem), 10, start=start)
+        state = run("fedbio", make_context(hyper, problem), 10, start=start)
         assert least <= (z(state) - torch.cat(problem.stationary())).norm() <= most
 
 
@@ -108,8 +111,8 @@ def test_the_floor_is_proportional_to_step_and_period(problem):
 
     def floor(scale, period):
         sizes = {name: scale * size for name, size in {"eta_x": 0.1, "eta_y": 0.1, "eta_v": 0.1}.items()}
-        turn = make_turn(FedBio(**sizes, local_steps=period), problem)
-        state = run("fedbio", turn, int(60 / scale / period), start=from_point(problem, *problem.stationary()))
+        context = make_context(FedBio(**sizes, local_steps=period), problem)
+        state = run("fedbio", context, int(60 / scale / period), start=from_point(problem, *problem.stationary()))
         return float(problem.hypergradient(state.variables["x"]).norm())
 
     whole, half, quarter = (floor(scale, 5) for scale in (0.4, 0.2, 0.1))
@@ -126,7 +129,7 @@ def test_the_adjoint_stays_bounded(problem):
     largest = max(float(b.norm()) for b in pull)
     mu = min(float(torch.linalg.eigvalsh(A)[0]) for A in problem.A)
     seen = []
-    run("fedbio", make_turn(hyper, problem), 50, each=lambda s: seen.append(float(s.variables["v"].norm())))
+    run("fedbio", make_context(hyper, problem), 50, each=lambda s: seen.append(float(s.variables["v"].norm())))
     assert 0.1 * largest / mu < max(seen) <= largest / mu
 
 
@@ -137,26 +140,26 @@ def test_no_memory_is_fedbio(problem):
     """P8: c alpha^2 = 1 gives plain gradients; equal to FedBiO for I = 1, and for identical clients at any I; with more
     iterations and different clients it is not, since the averaged momenta make the first local step."""
     acc = FedBioAcc(**STEPS, **FLAT, local_steps=1)
-    close(z(run("fedbioacc", make_turn(acc, problem), 10)), centralised(problem, 10), atol=1e-11)
+    close(z(run("fedbioacc", make_context(acc, problem), 10)), centralised(problem, 10), atol=1e-11)
     same = dataclasses.replace(problem.permuted([1, 1, 1]), p=torch.full((3,), 1 / 3, dtype=torch.float64))
     acc = dataclasses.replace(acc, local_steps=5)
-    close(z(run("fedbioacc", make_turn(acc, same), 2)), centralised(problem.client(1), 10), atol=1e-11)
+    close(z(run("fedbioacc", make_context(acc, same), 2)), centralised(problem.client(1), 10), atol=1e-11)
     start = torch.zeros(11, dtype=torch.float64)
-    apart = z(run("fedbioacc", make_turn(acc, problem), 2)) - alone(problem, 5, alone(problem, 5, start))
+    apart = z(run("fedbioacc", make_context(acc, problem), 2)) - alone(problem, 5, alone(problem, 5, start))
     assert apart.norm() > 1e-3
 
 
 def test_no_memory_uses_the_draw_of_the_iteration_before():
     """P8, stochastic case, one client, I = 1: FedBiO at z_t on the batch that the momentum was computed on."""
     noisy = random(clients=1, noise=0.3)
-    turn = make_turn(FedBioAcc(**STEPS, **FLAT, local_steps=1), noisy)
+    context = make_context(FedBioAcc(**STEPS, **FLAT, local_steps=1), noisy)
     one, at = torch.arange(1), Point(*(torch.zeros(1, d, dtype=torch.float64) for d in (3, 4, 4)))
     for t in range(1, 5):
         when, tag = (1, 0) if t == 1 else (t - 1, 1)
-        B = draw(dataclasses.replace(turn, round=when), one, tag)
-        d = directions(turn, at, B, turn.upper_level(at.x[0], at.y[0]))
+        B = draw(dataclasses.replace(context, round=when), one, tag)
+        d = directions(context, at, B, context.upper_level(at.x[0], at.y[0]))
         at = Point(*(u - size * move for u, size, move in zip(at, STEPS.values(), (d.x, d.y, d.v), strict=True)))
-    close(z(run("fedbioacc", turn, 4)), torch.cat([u[0] for u in at]), atol=1e-11)
+    close(z(run("fedbioacc", context, 4)), torch.cat([u[0] for u in at]), atol=1e-11)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.3, 1.2])
@@ -168,7 +171,7 @@ def test_without_noise_one_client_follows_scaled_fedbio(problem, c, period):
         **STEPS, alpha_scale=1.5, alpha_offset=4.0, storm_x=c, storm_y=c, storm_v=c / 2, local_steps=period
     )
     expected = centralised(one, 6, alpha=lambda t: 1.5 / (4 + t) ** (1 / 3))
-    close(z(run("fedbioacc", make_turn(hyper, one), 6 // period)), expected)
+    close(z(run("fedbioacc", make_context(hyper, one), 6 // period)), expected)
 
 
 @pytest.mark.parametrize("bound", [None, -0.05])
@@ -177,14 +180,14 @@ def test_momenta_are_the_mean_gradients(problem, average, bound):
     """P10, without noise, any I and c, different p: after a round all clients stand at the averages, x on its set."""
     problem = dataclasses.replace(problem, upper_bound=bound)
     hyper = FedBioAcc(**STEPS, storm_x=0.7, storm_y=0.7, storm_v=0.7, local_steps=3, average_initial_momentum=average)
-    turn, everybody = make_turn(hyper, problem), torch.arange(4)
+    context, everybody = make_context(hyper, problem), torch.arange(4)
 
     def check(state):
         at = Point(*(state.variables[u] for u in "xyv")).rows(4)
-        exact = directions(turn, at, draw(turn, everybody), turn.upper_level(at.x[0], at.y[0]))
+        exact = directions(context, at, draw(context, everybody), context.upper_level(at.x[0], at.y[0]))
         close(momenta(state), torch.cat([problem.p @ u for u in exact]), atol=1e-11)
 
-    run("fedbioacc", turn, 4, each=check)
+    run("fedbioacc", context, 4, each=check)
 
 
 def test_control_variates_hold_the_solution_for_every_period(problem):
@@ -196,7 +199,7 @@ def test_control_variates_hold_the_solution_for_every_period(problem):
         hyper = FedBioAcc(
             **STEPS, **FLAT, storm_x=c, storm_y=c, storm_v=c, local_steps=4, average_initial_momentum=average
         )
-        return float((z(run("fedbioacc", make_turn(hyper, problem), 8, start=start)) - end).norm())
+        return float((z(run("fedbioacc", make_context(hyper, problem), 8, start=start)) - end).norm())
 
     assert moved(0.0, True) < 1e-10
     assert moved(0.1, True) > 1e-4
@@ -211,11 +214,11 @@ def test_momenta_that_no_client_changes_stay_whoever_is_active(name):
     hyper = FedBioAcc(**still, eta_v=1e-290, storm_x=0, storm_y=0, storm_v=0)
     if problem.local_lower:
         hyper = FedBioAccLocal(**still, series_terms=3, storm_x=0, storm_y=0)
-    turn, seen = make_turn(hyper, problem, 0.4), []
+    context, seen = make_context(hyper, problem, 0.4), []
     averaged = ("nu", "omega", "q") if name == "fedbioacc" else ("nu",)
-    run(name, turn, 5, each=lambda state: seen.append(torch.cat([state.memory[m] for m in averaged])))
+    run(name, context, 5, each=lambda state: seen.append(torch.cat([state.memory[m] for m in averaged])))
     close(torch.stack(seen[1:]), seen[0].expand(4, -1))
-    sums = [float(dataclasses.replace(turn, round=t).cohort().p.sum()) for t in range(2, 6)]
+    sums = [float(dataclasses.replace(context, round=t).cohort().p.sum()) for t in range(2, 6)]
     assert max(abs(total - 1) for total in sums) > 0.05
     assert seen[0].norm() > 0.1
 
@@ -237,12 +240,12 @@ def test_one_draw_at_two_points_and_five_independent_ones(monkeypatch):
     iterations = {"fedbio": FedBio(**STEPS, local_steps=3), "fedbioacc": FedBioAcc(**STEPS, local_steps=3)}
     for name, hyper in iterations.items():
         seen.clear()
-        run(name, make_turn(hyper, noisy), 2)
+        run(name, make_context(hyper, noisy), 2)
         evaluations = 2 * 3 + (1 if name == "fedbioacc" else 0)
         assert len(seen) == len(set(seen)) == 5 * evaluations
         assert sum(kind == "draw_lower" for kind, _ in seen) == 3 * evaluations
         seen.clear()
-        run(name, make_turn(dataclasses.replace(hyper, shared_batch=True), noisy), 2)
+        run(name, make_context(dataclasses.replace(hyper, shared_batch=True), noisy), 2)
         assert len(seen) == len(set(seen)) == 2 * evaluations
 
 
@@ -270,4 +273,4 @@ def test_alpha_falls_slowly():
 def test_too_large_a_momentum_coefficient_is_refused(name, hyper):
     problem = random(local_lower=name.endswith("local"))
     with pytest.raises(UserError, match=rf"algorithms\.{name}\.storm_\w = 1000\.0 .* at most 1 / alpha_1\^2"):
-        ALGORITHMS[name].init(make_turn(hyper, problem))
+        ALGORITHMS[name].init(make_context(hyper, problem))

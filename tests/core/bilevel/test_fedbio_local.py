@@ -5,11 +5,15 @@ import dataclasses
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.bilevel import neumann
 from pipeline.errors import UserError
-from pipeline.params import FedBio, FedBioAcc, FedBioAccLocal, FedBioLocal, LFedNest, SimFbo
-from tests.core.bilevel.helpers import FLAT, close, make_turn, run
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.common import neumann
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal, FedBioLocal
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.lfednest import LFedNest
+from pipeline.methods.bilevel.simfbo import SimFbo
+from tests.core.bilevel.helpers import FLAT, close, make_context, run
 from tests.core.bilevel.quadratic import random
 
 
@@ -27,9 +31,9 @@ def test_the_local_series_is_geometric(problem, terms):
     """P13: tau sum_{n <= Q} (I - tau H)^n b = H^-1 [b - (I - tau H)^(Q + 1) b], each client at its own point."""
     generator = torch.Generator().manual_seed(1)
     X, Y = (torch.randn(4, d, generator=generator, dtype=torch.float64) for d in (3, 4))
-    turn, everybody = make_turn(FedBioLocal(), problem), torch.arange(4)
-    batches = neumann.draw_local(turn, everybody, terms, one_upper=True)
-    got = neumann.local_hypergradients(turn, X, Y, batches, turn.upper_level(X[0], Y[0]), 0.2)
+    context, everybody = make_context(FedBioLocal(), problem), torch.arange(4)
+    batches = neumann.draw_local(context, everybody, terms, one_upper=True)
+    got = neumann.local_hypergradients(context, X, Y, batches, context.upper_level(X[0], Y[0]), 0.2)
     close(got, torch.stack([local_series(problem, i, X[i], Y[i], terms, 0.2) for i in range(4)]))
 
 
@@ -39,14 +43,14 @@ def test_the_bias_of_a_short_series_is_bounded():
     A, B = problem.mean("A"), problem.mean("B")
     eigenvalues = torch.linalg.eigvalsh(A)
     mu, tau = float(eigenvalues[0]), float(1 / eigenvalues[-1])
-    turn, one = make_turn(FedBioLocal(), problem), torch.arange(1)
+    context, one = make_context(FedBioLocal(), problem), torch.arange(1)
     X, Y = torch.full((1, 3), 0.5, dtype=torch.float64), torch.full((1, 4), -0.5, dtype=torch.float64)
     grad_x, b = problem.upper_gradients(X[0], Y[0])
     exact = grad_x + B.T @ torch.linalg.solve(A, b)
     errors = []
     for terms in (1, 2, 5, 12):
-        batches = neumann.draw_local(turn, one, terms, one_upper=True)
-        found = neumann.local_hypergradients(turn, X, Y, batches, turn.upper_level(X[0], Y[0]), tau)[0]
+        batches = neumann.draw_local(context, one, terms, one_upper=True)
+        found = neumann.local_hypergradients(context, X, Y, batches, context.upper_level(X[0], Y[0]), tau)[0]
         errors.append(float((found - exact).norm()))
         bound = torch.linalg.matrix_norm(B, 2) / mu * (1 - tau * mu) ** terms * b.norm()
         assert errors[-1] <= bound + 1e-12
@@ -60,14 +64,14 @@ def test_independent_factors_are_unbiased_and_one_batch_for_all_is_not():
     many = dataclasses.replace(one.permuted([0] * N), p=torch.full((N,), 1 / N, dtype=torch.float64))
     x, y = torch.full((3,), 0.5, dtype=torch.float64), torch.full((4,), -0.5, dtype=torch.float64)
     X, Y = x.expand(N, -1), y.expand(N, -1)
-    turn, everybody, terms = make_turn(FedBioLocal(), many), torch.arange(N), 6
+    context, everybody, terms = make_context(FedBioLocal(), many), torch.arange(N), 6
     exact = local_series(one, 0, x, y, terms, 0.4)
 
     def error(batches):
-        found = neumann.local_hypergradients(turn, X, Y, batches, turn.upper_level(x, y), 0.4)
+        found = neumann.local_hypergradients(context, X, Y, batches, context.upper_level(x, y), 0.4)
         return ((found.mean(0) - exact) / (found.std(0) / N**0.5)).abs().max()
 
-    independent = neumann.draw_local(turn, everybody, terms, one_upper=True)
+    independent = neumann.draw_local(context, everybody, terms, one_upper=True)
     assert error(independent) < 5
     assert error(independent._replace(factors=[independent.factors[0]] * (terms - 1))) > 8
 
@@ -79,10 +83,10 @@ def test_local_methods_end_where_the_local_hypergradient_vanishes(name):
     record, flat = (FedBioLocal, {}) if name == "fedbio_local" else (FedBioAccLocal, FLAT)
     hyper = record(eta_x=0.2, eta_y=0.5, eta_h=0.5, series_terms=30, local_steps=1, **flat)
     x, Y = problem.local_stationary()
-    state = run(name, make_turn(hyper, problem), 60)
+    state = run(name, make_context(hyper, problem), 60)
     close(state.variables["x"], x, atol=1e-6)  # 30 terms leave 0.6^30
     close(state.memory["Y"], Y, atol=1e-6)
-    short = run(name, make_turn(dataclasses.replace(hyper, series_terms=1), problem), 30)
+    short = run(name, make_context(dataclasses.replace(hyper, series_terms=1), problem), 30)
     assert (short.variables["x"] - x).norm() > 0.01
 
 
@@ -95,7 +99,7 @@ def test_averaging_the_local_lower_variables_destroys_the_limit():
     def average(state):
         state.memory["Y"].copy_((problem.p @ state.memory["Y"]).expand(4, -1))
 
-    averaged = run("fedbio_local", make_turn(hyper, problem), 60, each=average).variables["x"]
+    averaged = run("fedbio_local", make_context(hyper, problem), 60, each=average).variables["x"]
     assert (averaged - x).norm() > 0.01
     assert problem.local_hypergradient(averaged).norm() > 0.01 > problem.local_hypergradient(x).norm()
 
@@ -115,7 +119,7 @@ def test_local_rounds_by_hand():
             ends.append(u)
             Y[i] = y
         x = problem.p @ torch.stack(ends)
-    state = run("fedbio_local", make_turn(hyper, problem), 2)
+    state = run("fedbio_local", make_context(hyper, problem), 2)
     close(state.variables["x"], x)
     close(state.memory["Y"], Y)
 
@@ -138,11 +142,11 @@ def test_storm_on_both_levels_term_by_term(clients, period, average):
         storm_y=0.8,
         average_initial_momentum=average,
     )
-    turn, one = make_turn(hyper, problem), torch.arange(clients)
-    oracle, mean = turn.oracle, lambda u: (problem.p @ u).expand(clients, -1)
+    context, one = make_context(hyper, problem), torch.arange(clients)
+    oracle, mean = context.oracle, lambda u: (problem.p @ u).expand(clients, -1)
 
     def estimates(x, y, now, tag):
-        """(grad_y g, hypergradient) on the draws of that turn."""
+        """(grad_y g, hypergradient) on the draws of that context."""
         f = now.upper_batch("local hypergradient", one, tag)
         grad_x, r = oracle.upper_gradients(x, y, f)
         s = r
@@ -153,11 +157,11 @@ def test_storm_on_both_levels_term_by_term(clients, period, average):
         return oracle.lower_gradients(x, y, now.lower_batch("local y", one, tag)), grad_x - cross
 
     x, y = torch.zeros(clients, 3, dtype=torch.float64), torch.zeros(clients, 4, dtype=torch.float64)
-    first = dataclasses.replace(turn, round=1)
+    first = dataclasses.replace(context, round=1)
     omega, nu = estimates(x, y, first, 0)
     nu = mean(nu) if average else nu
     for t in range(1, 5):
-        now, i = dataclasses.replace(turn, round=(t - 1) // period + 1), (t - 1) % period + 1
+        now, i = dataclasses.replace(context, round=(t - 1) // period + 1), (t - 1) % period + 1
         alpha = 0.9 / (2 + t) ** (1 / 3)
         x_new, y_new = x - 0.1 * alpha * nu, y - 0.3 * alpha * omega
         x_new = mean(x_new) if i == period else x_new
@@ -166,7 +170,7 @@ def test_storm_on_both_levels_term_by_term(clients, period, average):
         nu = ahead[1] + (1 - 0.6 * alpha**2) * (nu - behind[1])
         nu = mean(nu) if i == period else nu
         x, y = x_new, y_new
-    state = run("fedbioacc_local", turn, 4 // period)
+    state = run("fedbioacc_local", context, 4 // period)
     close(state.variables["x"], x[0])
     close(state.memory["Y"], y)
     close(state.memory["omega"], omega)
@@ -185,7 +189,7 @@ def test_the_local_method_s_averaged_momentum_is_the_mean_hypergradient(bound):
         close(state.memory["nu"], sum(problem.p[m] * local_series(problem, m, x, Y[m], 3, 0.4) for m in range(4)))
         highest.append(float(x.max()))
 
-    run("fedbioacc_local", make_turn(hyper, problem), 4, each=check)
+    run("fedbioacc_local", make_context(hyper, problem), 4, each=check)
     assert (max(highest) == bound) if bound else (max(highest) > 0)
 
 
@@ -193,11 +197,11 @@ def test_the_local_method_s_averaged_momentum_is_the_mean_hypergradient(bound):
 def test_absent_clients_keep_their_own(name):
     problem = random(clients=6, local_lower=True)
     hyper = FedBioLocal(local_steps=2) if name == "fedbio_local" else FedBioAccLocal(local_steps=2)
-    turn = make_turn(hyper, problem, 0.5)
+    context = make_context(hyper, problem, 0.5)
     kept = []
-    run(name, turn, 4, each=lambda state: kept.append({k: v.clone() for k, v in state.memory.items()}))
+    run(name, context, 4, each=lambda state: kept.append({k: v.clone() for k, v in state.memory.items()}))
     for t in (2, 3, 4):
-        active = dataclasses.replace(turn, round=t).active().tolist()
+        active = dataclasses.replace(context, round=t).active().tolist()
         for memory in {"Y", "omega"} & set(kept[0]):
             moved = (kept[t - 1][memory] != kept[t - 2][memory]).any(1).nonzero()[:, 0].tolist()
             assert moved == active
@@ -208,14 +212,14 @@ def test_a_client_that_was_absent_starts_its_momentum_afresh():
     another x would not be."""
     problem = random(clients=6, local_lower=True)
     hyper = FedBioAccLocal(eta_x=0.3, local_steps=1, storm_x=0.0, storm_y=0.0)
-    turn = make_turn(hyper, problem, 0.5)
+    context = make_context(hyper, problem, 0.5)
 
     def check(state):
         x, Y, omega = state.variables["x"], state.memory["Y"], state.memory["omega"]
         for m in (state.memory["last"] == state.memory["last"].max()).nonzero()[:, 0]:
             close(omega[m], problem.A[m] @ Y[m] - problem.B[m] @ x - problem.c[m])
 
-    state = run("fedbioacc_local", turn, 8, each=check)
+    state = run("fedbioacc_local", context, 8, each=check)
     assert (state.memory["last"] < 8).any()
 
 
@@ -223,9 +227,9 @@ def test_methods_refuse_the_other_kind_of_lower_level():
     records = {"fedbio": FedBio(), "fedbioacc": FedBioAcc(), "simfbo": SimFbo()}
     for name, hyper in records.items():
         with pytest.raises(UserError, match=rf"algorithm: {name} is made for a common lower level"):
-            ALGORITHMS[name].init(make_turn(hyper, random(local_lower=True)))
+            ALGORITHMS[name].init(make_context(hyper, random(local_lower=True)))
     for name, hyper in {"fedbio_local": FedBioLocal(), "fedbioacc_local": FedBioAccLocal()}.items():
         with pytest.raises(UserError, match=rf"algorithm: {name} is made for local lower levels"):
-            ALGORITHMS[name].init(make_turn(hyper, random()))
+            ALGORITHMS[name].init(make_context(hyper, random()))
     for local_lower in (False, True):
-        ALGORITHMS["lfednest"].init(make_turn(LFedNest(), random(local_lower=local_lower)))
+        ALGORITHMS["lfednest"].init(make_context(LFedNest(), random(local_lower=local_lower)))

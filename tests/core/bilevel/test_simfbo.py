@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from pipeline import projections
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.bilevel import local
-from pipeline.algorithms.bilevel.directions import Batches, Point, directions
 from pipeline.errors import UserError
-from pipeline.params import ShroFbo, SimFbo
-from tests.core.bilevel.helpers import LARGE, close, from_point, make_turn, run
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.bilevel.common import step_counts
+from pipeline.methods.bilevel.common.directions import Batches, Point, directions
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
+from tests.core.bilevel.helpers import LARGE, close, from_point, make_context, run
 from tests.core.bilevel.quadratic import example_a, example_b, random
 
 RECORDS = {"simfbo": SimFbo, "shrofbo": ShroFbo}
@@ -42,7 +42,7 @@ ONES = from_point(None, [1.0], [1.0], [1.0])
     ("name", "expected"), [("simfbo", (0.2545, 0.9545, 0.577)), ("shrofbo", (0.369667, 1.103, 0.718))]
 )
 def test_one_round_of_example_b(name, expected):
-    state = run(name, make_turn(hyper(name, 0.1, 0.1), example_b()), 1, start=ONES)
+    state = run(name, make_context(hyper(name, 0.1, 0.1), example_b()), 1, start=ONES)
     close(xyv(state), expected, atol=1e-6)
 
 
@@ -53,11 +53,11 @@ def test_one_round_of_example_b_under_wrong_readings():
 
     def local_run(i, order):
         """Client i's sums of (d_x, d_y, d_v); order: jacobi | shifted | gauss_seidel."""
-        turn, clients = make_turn(hyper("simfbo"), problem), torch.tensor([i])
-        upper = turn.upper_level(torch.ones(1), torch.ones(1))
+        context, clients = make_context(hyper("simfbo"), problem), torch.tensor([i])
+        upper = context.upper_level(torch.ones(1), torch.ones(1))
         at, q = Point(*(torch.ones(3, 1, 1, dtype=torch.float64))), torch.zeros(3, dtype=torch.float64)
         batches = Batches(*[(clients,)] * 5)
-        look = lambda point: torch.stack([u[0, 0] for u in directions(turn, point, batches, upper)])  # noqa: E731
+        look = lambda point: torch.stack([u[0, 0] for u in directions(context, point, batches, upper)])  # noqa: E731
         for _ in range(tau[i]):
             d = look(at)
             moved = Point(*(u - 0.1 * step for u, step in zip(at, d, strict=True)))
@@ -114,8 +114,8 @@ def test_objective_inconsistency(example, name):
     """Property 8: client step 0, unequal local steps: SimFBO ends at the reweighted point, ShroFBO at the true one;
     with equal steps both end at the true one."""
     expected = REWEIGHTED[example] if name == "simfbo" else TRUE[example]
-    close(xyv(run(name, make_turn(hyper(name), EXAMPLES[example]), 500)), expected, atol=1e-5)
-    close(xyv(run(name, make_turn(hyper(name, steps=2), EXAMPLES[example]), 500)), TRUE[example], atol=1e-5)
+    close(xyv(run(name, make_context(hyper(name), EXAMPLES[example]), 500)), expected, atol=1e-5)
+    close(xyv(run(name, make_context(hyper(name, steps=2), EXAMPLES[example]), 500)), TRUE[example], atol=1e-5)
 
 
 TRUE_POINT = from_point(None, *example_b().stationary())
@@ -130,26 +130,26 @@ def test_drift_is_proportional_to_the_client_step():
     """Property 9: limits as printed; halving eta halves the error of the whole vector."""
     errors = []
     for eta, expected in DRIFT.items():
-        limit = xyv(run("shrofbo", make_turn(hyper("shrofbo", 0.1, eta), example_b()), 450, start=TRUE_POINT))
+        limit = xyv(run("shrofbo", make_context(hyper("shrofbo", 0.1, eta), example_b()), 450, start=TRUE_POINT))
         close(limit, expected, atol=2e-6)
         errors.append((limit - torch.cat(example_b().stationary())).norm())
     close(torch.stack(errors), (0.0159, 0.0320, 0.0652), atol=1e-4)
-    limit = xyv(run("simfbo", make_turn(hyper("simfbo", 0.1, 0.05), example_b()), 450, start=TRUE_POINT))
+    limit = xyv(run("simfbo", make_context(hyper("simfbo", 0.1, 0.05), example_b()), 450, start=TRUE_POINT))
     close(limit, (0.532835, 1.239821, -0.090180), atol=2e-6)
 
 
 def test_drift_of_example_a():
     """Property 9: ShroFBO's y = 1 - eta + O(eta^2)."""
     for eta in (0.01, 0.005):
-        y = run("shrofbo", make_turn(hyper("shrofbo", 0.1, eta), example_a()), 300).variables["y"]
+        y = run("shrofbo", make_context(hyper("shrofbo", 0.1, eta), example_a()), 300).variables["y"]
         close(y, 1 - eta, atol=2 * eta**2, rtol=0)
 
 
 @both
 def test_limits_do_not_depend_on_the_server_s_step(name):
     """Property 10."""
-    turns = [make_turn(hyper(name, gamma, 0.05), example_b()) for gamma in (0.06, 0.1)]
-    limits = [xyv(run(name, turn, 500, start=TRUE_POINT)) for turn in turns]
+    contexts = [make_context(hyper(name, gamma, 0.05), example_b()) for gamma in (0.06, 0.1)]
+    limits = [xyv(run(name, context, 500, start=TRUE_POINT)) for context in contexts]
     close(limits[0], limits[1], atol=1e-5)
 
 
@@ -158,7 +158,7 @@ def test_identical_clients_do_not_drift(name):
     """Property 11."""
     problem = random(clients=3).permuted([1, 1, 1])
     problem = dataclasses.replace(problem, p=torch.full((3,), 1 / 3, dtype=torch.float64))
-    state = run(name, make_turn(hyper(name, 0.05, 0.05, steps=(1, 2, 4)), problem), 300)
+    state = run(name, make_context(hyper(name, 0.05, 0.05, steps=(1, 2, 4)), problem), 300)
     close(xyv(state), torch.cat(problem.stationary()), atol=1e-6)
 
 
@@ -179,11 +179,11 @@ def test_frozen_upper_variable_gives_solution_and_adjoint():
     """Property 2: y -> y*(x), v -> H^-1 grad_y F, and the surrogate is the hypergradient."""
     problem = random()
     x = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
-    turn = make_turn(hyper(gamma=0.3, steps=1), problem)
-    state = run("simfbo", turn, 200, start=from_point(None, x), frozen=("x",))
+    context = make_context(hyper(gamma=0.3, steps=1), problem)
+    state = run("simfbo", context, 200, start=from_point(None, x), frozen=("x",))
     close(state.variables["y"], problem.y_star(x), atol=1e-10)
     close(state.variables["v"], problem.v_star(x), atol=1e-10)
-    close(ALGORITHMS["simfbo"].step(state, turn).directions["x"], problem.hypergradient(x), atol=1e-9)
+    close(ALGORITHMS["simfbo"].step(state, context).directions["x"], problem.hypergradient(x), atol=1e-9)
 
 
 def test_the_adjoint_contracts_in_every_round():
@@ -192,10 +192,10 @@ def test_the_adjoint_contracts_in_every_round():
     eigenvalues = torch.linalg.eigvalsh(problem.mean("A"))
     tau = float(1 / eigenvalues[-1])
     distances = []
-    turn = make_turn(hyper(gamma=tau, steps=1), problem)
+    context = make_context(hyper(gamma=tau, steps=1), problem)
     start = from_point(None, x, problem.y_star(x), [5.0, -4.0, 3.0, 2.0])
     measured = lambda state: distances.append(float((state.variables["v"] - problem.v_star(x)).norm()))  # noqa: E731
-    run("simfbo", turn, 12, start=start, frozen=("x", "y"), each=measured)
+    run("simfbo", context, 12, start=start, frozen=("x", "y"), each=measured)
     ratios = [b / a for a, b in itertools.pairwise(distances)]
     assert max(ratios) <= 1 - tau * float(eigenvalues[0]) + 1e-9
     assert min(ratios) > 0
@@ -206,7 +206,7 @@ def test_equal_local_steps_make_the_two_one(participation):
     """Property 3, also with coefficients, noise and sampled clients."""
     problem = random(noise=0.3)
     options = {"gamma": 0.05, "eta": 0.02, "steps": 3, "local_coefficients": "momentum"}
-    a, b = (run(name, make_turn(hyper(name, **options), problem, participation), 10) for name in RECORDS)
+    a, b = (run(name, make_context(hyper(name, **options), problem, participation), 10) for name in RECORDS)
     close(xyv(a), xyv(b))
 
 
@@ -220,24 +220,24 @@ def test_one_client_is_the_centralised_single_loop():
         y_new, v_new = y - 0.2 * (A @ y - B @ x - c), v - 0.1 * (A @ v - grad_y)
         x, y, v = x - 0.05 * (grad_x + B.T @ v), y_new, v_new
     options = SimFbo(gamma_x=0.05, gamma_y=0.2, gamma_v=0.1, adjoint_radius=LARGE)
-    close(xyv(run("simfbo", make_turn(options, problem), 7)), torch.cat([x, y, v]))
+    close(xyv(run("simfbo", make_context(options, problem), 7)), torch.cat([x, y, v]))
 
 
 @both
 def test_with_one_local_step_the_client_step_has_no_effect(name):
     """Property 5, to the bit."""
-    runs = [run(name, make_turn(hyper(name, 0.1, eta, 1), random(noise=0.3), 0.5), 5) for eta in (0.0, 0.7)]
+    runs = [run(name, make_context(hyper(name, 0.1, eta, 1), random(noise=0.3), 0.5), 5) for eta in (0.0, 0.7)]
     assert torch.equal(xyv(runs[0]), xyv(runs[1]))
 
 
 def test_equal_step_sizes_are_model_averaging():
     """Property 6: gamma = eta gives the mean of the clients' last iterates, each by its own recursion."""
-    problem, turn = example_b(), make_turn(hyper(gamma=0.1, eta=0.1), example_b())
+    problem, context = example_b(), make_context(hyper(gamma=0.1, eta=0.1), example_b())
     ends = []
     for i, tau in enumerate((1, 3)):
-        alone = make_turn(hyper(gamma=0.1, steps=1), problem.client(i))
+        alone = make_context(hyper(gamma=0.1, steps=1), problem.client(i))
         ends.append(xyv(run("simfbo", alone, tau, start=ONES)))
-    close(xyv(run("simfbo", turn, 1, start=ONES)), (ends[0] + ends[1]) / 2)
+    close(xyv(run("simfbo", context, 1, start=ONES)), (ends[0] + ends[1]) / 2)
 
 
 @both
@@ -248,8 +248,8 @@ def test_client_step_zero_is_one_step_with_other_weights(name):
     rho = float(problem.p @ steps.double())
     other = problem if name == "shrofbo" else dataclasses.replace(problem, p=problem.p * steps / rho)
     a, b = [], []
-    run(name, make_turn(hyper(name, 0.02, 0.0, tuple(steps.tolist())), problem), 8, each=lambda s: a.append(xyv(s)))
-    run("simfbo", make_turn(hyper(gamma=0.02 * rho, steps=1), other), 8, each=lambda s: b.append(xyv(s)))
+    run(name, make_context(hyper(name, 0.02, 0.0, tuple(steps.tolist())), problem), 8, each=lambda s: a.append(xyv(s)))
+    run("simfbo", make_context(hyper(gamma=0.02 * rho, steps=1), other), 8, each=lambda s: b.append(xyv(s)))
     close(torch.stack(a), torch.stack(b), atol=1e-11)
 
 
@@ -257,13 +257,13 @@ def test_client_step_zero_is_one_step_with_other_weights(name):
 def test_the_mean_over_all_client_sets_is_the_full_round(name, monkeypatch):
     """Property 12: enumerating every set of P = 2 of 4, weights p of their own, any tau and eta."""
     problem = random()
-    turn = make_turn(hyper(name, 0.1, 0.05, (1, 3, 2, 4)), problem)
+    context = make_context(hyper(name, 0.1, 0.05, (1, 3, 2, 4)), problem)
     start = from_point(None, [0.1, 0.2, 0.3], [1.0, 0.0, -1.0, 0.5], [0.2, 0.1, 0.4, -0.3])
-    full = xyv(run(name, turn, 1, start=start))
+    full = xyv(run(name, context, 1, start=start))
     rounds = []
     for chosen in itertools.combinations(range(4), 2):
-        monkeypatch.setattr(type(turn), "active", lambda self, *_, chosen=chosen: torch.tensor(chosen))
-        rounds.append(xyv(run(name, turn, 1, start=start)))
+        monkeypatch.setattr(type(context), "active", lambda self, *_, chosen=chosen: torch.tensor(chosen))
+        rounds.append(xyv(run(name, context, 1, start=start)))
     assert torch.stack(rounds).std(0).min() > 1e-4  # the sets do differ
     close(torch.stack(rounds).mean(0), full)
 
@@ -271,15 +271,15 @@ def test_the_mean_over_all_client_sets_is_the_full_round(name, monkeypatch):
 def test_the_second_moment_over_all_client_sets(monkeypatch):
     """Property 12 (the paper's eq. 24), n = 4: sets of P = 2 leave n(P-1)/(P(n-1)) = 2/3 of ||sum w_i z_i||^2 and
     n(n-P)/(P(n-1)) = 4/3 of sum w_i^2 ||z_i||^2. A set of one client moves by n w_i z_i."""
-    turn = make_turn(hyper("simfbo", 0.1, 0.05, (1, 3, 2, 4)), random())
+    context = make_context(hyper("simfbo", 0.1, 0.05, (1, 3, 2, 4)), random())
     start = from_point(None, [0.1, 0.2, 0.3], [1.0, 0.0, -1.0, 0.5], [0.2, 0.1, 0.4, -0.3])
     before = torch.cat([start[name] for name in "xyv"])
 
     def moves(size):
         found = []
         for chosen in itertools.combinations(range(4), size):
-            monkeypatch.setattr(type(turn), "active", lambda self, *_, chosen=chosen: torch.tensor(chosen))
-            found.append(xyv(run("simfbo", turn, 1, start=start)) - before)
+            monkeypatch.setattr(type(context), "active", lambda self, *_, chosen=chosen: torch.tensor(chosen))
+            found.append(xyv(run("simfbo", context, 1, start=start)) - before)
         return torch.stack(found)
 
     wz = moves(1) / 4
@@ -289,8 +289,8 @@ def test_the_second_moment_over_all_client_sets(monkeypatch):
 
 def test_sampling_is_without_replacement_and_even():
     """Property 12: members distinct, each client in P/N of the rounds (2,000 rounds: 5 standard errors)."""
-    turn = make_turn(hyper(), random(clients=5), 0.4)
-    chosen = [dataclasses.replace(turn, round=t).active() for t in range(2000)]
+    context = make_context(hyper(), random(clients=5), 0.4)
+    chosen = [dataclasses.replace(context, round=t).active() for t in range(2000)]
     assert all(len(set(c.tolist())) == 2 for c in chosen)
     frequency = torch.bincount(torch.cat(chosen), minlength=5) / 2000
     assert (frequency - 0.4).abs().max() < 5 * (0.4 * 0.6 / 2000) ** 0.5
@@ -303,7 +303,7 @@ def test_scaling_coefficients_and_steps(name):
     steps = (1, 3, 2, 3)
     plain = hyper(name, 0.04, 0.03, steps, local_coefficients=[1.0, 0.5, 2.0])
     scaled = hyper(name, 0.02, 0.015, steps, local_coefficients=[2.0, 1.0, 4.0])
-    a, b = (run(name, make_turn(h, problem, 0.5), 8) for h in (plain, scaled))
+    a, b = (run(name, make_context(h, problem, 0.5), 8) for h in (plain, scaled))
     close(xyv(a), xyv(b))
 
 
@@ -314,8 +314,8 @@ def test_reweighting_identity():
     rho = problem.p @ steps.double()
     reweighted = dataclasses.replace(problem, p=problem.p * steps / rho)
     rho_of_w = float(reweighted.p @ steps.double())
-    a = make_turn(hyper("simfbo", 0.05, 0.03, tuple(steps.tolist())), problem, 0.5)
-    b = make_turn(hyper("shrofbo", 0.05 * float(rho) / rho_of_w, 0.03, tuple(steps.tolist())), reweighted, 0.5)
+    a = make_context(hyper("simfbo", 0.05, 0.03, tuple(steps.tolist())), problem, 0.5)
+    b = make_context(hyper("shrofbo", 0.05 * float(rho) / rho_of_w, 0.03, tuple(steps.tolist())), reweighted, 0.5)
     close(xyv(run("simfbo", a, 6)), xyv(run("shrofbo", b, 6)))
 
 
@@ -325,8 +325,8 @@ def test_relabelling_clients_changes_nothing(name):
     problem, order = random(), [2, 0, 3, 1]
     steps = (1, 4, 2, 3)
     moved = tuple(steps[i] for i in order)
-    a = run(name, make_turn(hyper(name, 0.05, 0.03, steps), problem), 8)
-    b = run(name, make_turn(hyper(name, 0.05, 0.03, moved), problem.permuted(order)), 8)
+    a = run(name, make_context(hyper(name, 0.05, 0.03, steps), problem), 8)
+    b = run(name, make_context(hyper(name, 0.05, 0.03, moved), problem.permuted(order)), 8)
     close(xyv(a), xyv(b))
 
 
@@ -337,8 +337,8 @@ def test_relabelling_clients_changes_nothing(name):
 def test_the_adjoint_stays_in_its_ball(name):
     """Property 18: with a small ball the bound holds in every round and is reached."""
     seen = []
-    turn = make_turn(hyper(name, 0.2, 0.1, 2, adjoint_radius=0.3), random(noise=0.3), 0.5)
-    run(name, turn, 30, each=lambda state: seen.append(float(state.variables["v"].norm())))
+    context = make_context(hyper(name, 0.2, 0.1, 2, adjoint_radius=0.3), random(noise=0.3), 0.5)
+    run(name, context, 30, each=lambda state: seen.append(float(state.variables["v"].norm())))
     assert 0.3 - 1e-9 < max(seen) <= 0.3 + 1e-12
     assert torch.equal(projections.ball(torch.zeros(4), 0.3), torch.zeros(4))
 
@@ -347,7 +347,7 @@ def test_the_server_projects_the_upper_variable_and_clients_do_not():
     problem = dataclasses.replace(random(), upper_bound=-0.05)
     start = from_point(None, [-0.05] * 3)
     projected, free = (
-        run("simfbo", make_turn(hyper(gamma=0.1, eta=0.1, steps=2), q), 1, start=start) for q in (problem, random())
+        run("simfbo", make_context(hyper(gamma=0.1, eta=0.1, steps=2), q), 1, start=start) for q in (problem, random())
     )
     x, x_free = projected.variables["x"], free.variables["x"]
     assert x_free.max() > -0.05  # so the bound matters
@@ -368,9 +368,9 @@ def test_the_server_projects_the_upper_variable_and_clients_do_not():
 def test_coefficients_of_local_optimisers(kind, theta, expected):
     """Specification, section 2.1, tau = 3."""
     options = hyper(local_coefficients=kind, local_coefficient=theta)
-    got = torch.stack([local.coefficients(options, torch.tensor([3]), k) for k in range(3)])
+    got = torch.stack([step_counts.coefficients(options, torch.tensor([3]), k) for k in range(3)])
     close(got, expected)
-    close(local.norms(options, torch.tensor([3, 1])), [sum(expected), 1.0])
+    close(step_counts.norms(options, torch.tensor([3, 1])), [sum(expected), 1.0])
 
 
 @pytest.mark.parametrize("theta", [0.5, 0.25])
@@ -384,33 +384,33 @@ def test_coefficients_are_the_optimisers_total_update(kind, theta):
         m = theta * m + g
         u = u - eta * m if kind == "momentum" else u - eta * (g + theta / eta * u)
     options = hyper(local_coefficients=kind, local_coefficient=theta)
-    a = [float(local.coefficients(options, torch.tensor([3]), k)) for k in range(3)]
+    a = [float(step_counts.coefficients(options, torch.tensor([3]), k)) for k in range(3)]
     assert -eta * sum(weight * g for weight, g in zip(a, gradients, strict=True)) == pytest.approx(u, rel=1e-12)
 
 
 def test_random_local_steps_are_drawn_once_or_every_round():
     options = hyper(steps="random", local_steps_max=10)
-    turn = make_turn(options, random(clients=200))
-    first, second = (local.steps(dataclasses.replace(turn, round=t)) for t in (1, 2))
+    context = make_context(options, random(clients=200))
+    first, second = (step_counts.steps(dataclasses.replace(context, round=t)) for t in (1, 2))
     assert torch.equal(first, second)
     assert set(first.tolist()) == set(range(1, 11))
     redrawn = dataclasses.replace(options, local_steps_drawn="every_round")
-    third, fourth = (local.steps(dataclasses.replace(turn, hyper=redrawn, round=t)) for t in (1, 2))
+    third, fourth = (step_counts.steps(dataclasses.replace(context, hyper=redrawn, round=t)) for t in (1, 2))
     assert not torch.equal(third, fourth)
-    assert not torch.equal(local.steps(dataclasses.replace(turn, seed=1)), first)
+    assert not torch.equal(step_counts.steps(dataclasses.replace(context, seed=1)), first)
 
 
 @pytest.mark.parametrize("steps", [(1, 2), (1, 2, 3, 0)])
 @both
 def test_a_wrong_list_of_local_steps_is_refused(name, steps):
     with pytest.raises(UserError, match=r"local_steps = .* 4 whole numbers"):
-        ALGORITHMS[name].init(make_turn(hyper(name, steps=steps), random()))
+        ALGORITHMS[name].init(make_context(hyper(name, steps=steps), random()))
 
 
 def test_a_short_list_of_coefficients_is_refused():
     options = hyper(steps=(1, 2, 3, 1), local_coefficients=[1.0, 1.0])
     with pytest.raises(UserError, match=r"local_coefficients = .* 3 numbers"):
-        ALGORITHMS["simfbo"].init(make_turn(options, random()))
+        ALGORITHMS["simfbo"].init(make_context(options, random()))
 
 
 @pytest.mark.parametrize("drawn", ["once", "every_round"])
@@ -420,11 +420,11 @@ def test_random_local_steps_want_a_coefficient_for_each_step_there_may_be(name, 
     random_steps = {"steps": "random", "local_steps_max": 5, "local_steps_drawn": drawn}
     enough, short = (hyper(name, **random_steps, local_coefficients=[1.0] * count) for count in (5, 4))
     one = random(clients=1)
-    turns = [make_turn(short, one, seed=seed) for seed in range(20)]
-    assert min(int(local.steps(turn)) for turn in turns) < 5  # which the list would do for
-    for turn in turns:
+    contexts = [make_context(short, one, seed=seed) for seed in range(20)]
+    assert min(int(step_counts.steps(context)) for context in contexts) < 5  # which the list would do for
+    for context in contexts:
         with pytest.raises(
             UserError, match=r"local_coefficients = \[1.0, 1.0, 1.0, 1.0\] .* 5 numbers .*local_steps_max"
         ):
-            ALGORITHMS[name].init(turn)
-        ALGORITHMS[name].init(dataclasses.replace(turn, hyper=enough))
+            ALGORITHMS[name].init(context)
+        ALGORITHMS[name].init(dataclasses.replace(context, hyper=enough))

@@ -5,13 +5,18 @@ import pytest
 import torch
 
 from pipeline import projections
-from pipeline.algorithms import Federation
-from pipeline.algorithms.client_weighting.turn import WeightingTurn
+from pipeline.methods import Federation
+from pipeline.methods.bilevel.aggitd import AggItd
+from pipeline.methods.bilevel.fedbio import FedBio
+from pipeline.methods.bilevel.fedbioacc import FedBioAcc
+from pipeline.methods.bilevel.fednest_general import FedNestGeneral
+from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
+from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
+from pipeline.methods.client_weighting.fednest import FedNest
 from pipeline.oracles import FusedOracle
-from pipeline.params import AggItd, FedBio, FedBioAcc, FedNest, FedNestGeneral, ShroFbo, SimFbo
 from pipeline.problems.general_weighting import GeneralWeighting
 from tests.core import helpers
-from tests.core.bilevel.helpers import LARGE, close, make_turn, run
+from tests.core.bilevel.helpers import LARGE, close, make_context, run
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +33,9 @@ def test_fednest_with_one_local_step_is_the_form_made_for_client_weighting(toy, 
     special = FedNest(
         **helpers.PLAIN, eta_x=0.1, eta_w=0.3, eta_h=0.4, inner_steps=K, series_products=Q, estimator="paper"
     )
-    a = run("fednest_general", make_turn(general, GeneralWeighting(toy)), 6)
-    turn = WeightingTurn(FusedOracle(toy), special, Federation("bernoulli", 1.0, batch_size=1), 0)
-    b = helpers.run("fednest", turn, 6)
+    a = run("fednest_general", make_context(general, GeneralWeighting(toy)), 6)
+    context = WeightingContext(FusedOracle(toy), special, Federation("bernoulli", 1.0, batch_size=1), 0)
+    b = helpers.run("fednest", context, 6)
     close(a.variables["x"], b.variables["x"])
     close(a.variables["y"], b.variables["w"])
     assert (b.variables["x"] - 0.25).abs().max() > 0.05
@@ -51,7 +56,7 @@ METHODS = {
 def test_methods_end_at_the_stationary_weights(toy, name):
     """On the simplex, where two clients share the weight; the toy's own solution and hypergradient are the measure."""
     hyper, rounds = METHODS[name]
-    state = run(name, make_turn(hyper, GeneralWeighting(toy)), rounds)
+    state = run(name, make_context(hyper, GeneralWeighting(toy)), rounds)
     x = state.variables["x"]
     exact = toy.solve(x)
     assert (x - projections.simplex(x - exact.hypergradient)).norm() < 1e-5

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.algorithms import ALGORITHMS, Federation, State
-from pipeline.algorithms.consensus.turn import LocalTurn
+from pipeline.methods import ALGORITHMS, Federation, State
+from pipeline.methods import ALGORITHMS as METHODS
+from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.oracles import FusedLocal
-from pipeline.params.methods import METHODS, Algorithms
+from pipeline.params import Algorithms
 
 C, RHO = 8, 0.7
 SETTING = {"eta": 0.05, "local_steps": 6}
@@ -118,7 +119,7 @@ Sets = Callable[[int], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Chosen(LocalTurn):
+class Chosen(LocalContext):
     """A round whose active clients the test names."""
 
     sets: Sets | None = None
@@ -135,7 +136,7 @@ def options(name: str, **settings):
     return RECORDS[name](**{**EXACT, **settings})
 
 
-def turn_for(problem, hyper, sets: Sets | None = None, oracle=Closed, seed: int = 0, **federation) -> Chosen:
+def context_for(problem, hyper, sets: Sets | None = None, oracle=Closed, seed: int = 0, **federation) -> Chosen:
     federation = {"sampling": "fixed", "participation": 1.0, "batch_size": 1, **federation}
     return Chosen(oracle(problem), hyper, Federation(**federation), seed, sets=sets)
 
@@ -155,23 +156,23 @@ def run(
 ) -> State:
     """`rounds` rounds with plain steps; `each` sees the state after every one."""
     hyper = options(name, **settings)
-    turn = turn_for(problem, hyper, sets, oracle, seed, **(federation or {}))
-    state = state or ALGORITHMS[name].init(turn)
+    context = context_for(problem, hyper, sets, oracle, seed, **(federation or {}))
+    state = state or ALGORITHMS[name].init(context)
     for t in range(first, first + rounds):
-        state = advance(name, state, dataclasses.replace(turn, round=t))
+        state = advance(name, state, dataclasses.replace(context, round=t))
         each(state)
     return state
 
 
-def advance(name: str, state: State, turn: LocalTurn) -> State:
+def advance(name: str, state: State, context: LocalContext) -> State:
     """One round, in place of the training loop."""
     algorithm = ALGORITHMS[name]
-    sizes = algorithm.step_sizes(turn.hyper)
-    step = algorithm.step(state, dataclasses.replace(turn, step_sizes=sizes))
+    sizes = algorithm.step_sizes(context.hyper)
+    step = algorithm.step(state, dataclasses.replace(context, step_sizes=sizes))
     for variable, direction in step.directions.items():
         value = state.variables[variable] - sizes[variable] * direction
         project = algorithm.projections.get(variable)
-        state.variables[variable] = project(value, turn.hyper) if project else value
+        state.variables[variable] = project(value, context.hyper) if project else value
     return state
 
 

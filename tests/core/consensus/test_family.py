@@ -5,19 +5,19 @@ import dataclasses
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.consensus import local
-from pipeline.algorithms.consensus.turn import LocalTurn
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.consensus.common import local_training
+from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.oracles import FusedLocal, LoopLocal
 from tests.core.consensus.quadratics import (
     Closed,
     Quadratics,
     bernoulli,
     close,
+    context_for,
     options,
     run,
     theta,
-    turn_for,
 )
 
 C = 8
@@ -54,7 +54,7 @@ def sets_for(variant, clients=C):
 
 
 def test_no_method_is_left_out():
-    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.turn is LocalTurn}
+    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.context is LocalContext}
     assert {method(variant) for variant in VARIANTS} == family == set(TABLE)
 
 
@@ -147,8 +147,8 @@ def test_24_counters_are_the_specification_s(exact, variant):
             asked.extend(batch[0].tolist())
             return super().gradients_each(W, batch, at_once)
 
-    turn = turn_for(exact, options(name, **{**settings(variant), "local_steps": K}), lambda t: range(m), Counted)
-    step = ALGORITHMS[name].step(ALGORITHMS[name].init(turn), turn)
+    context = context_for(exact, options(name, **{**settings(variant), "local_steps": K}), lambda t: range(m), Counted)
+    step = ALGORITHMS[name].step(ALGORITHMS[name].init(context), context)
     assert dataclasses.astuple(step.cost) == (1, up * m * d, down * m * d, m * K * per_step, 0)
     assert sorted(asked) == sorted(list(range(m)) * (K * per_step))  # what was computed, client by client
     found = step.report({"w": exact.start})
@@ -165,7 +165,7 @@ def test_residuals_by_hand(noisy, variant):
     state = run(name, noisy, 3, sets, **settings(variant))
     before = theta(state).clone()
     hyper = options(name, **settings(variant))
-    turn = dataclasses.replace(turn_for(noisy, hyper, sets), round=4)
+    context = dataclasses.replace(context_for(noisy, hyper, sets), round=4)
     lin = torch.zeros(C, 5, dtype=torch.float64)
     if "duals" in state.memory:
         lin = state.memory["duals"].clone()
@@ -175,12 +175,12 @@ def test_residuals_by_hand(noisy, variant):
         lin = state.memory["control"] - state.memory["controls"]
     elif name == "fedcm":
         lin = (1 - hyper.alpha) * state.memory["momentum"].expand(C, -1)
-    active = turn.cohort()
+    active = context.cohort()
     lin, models = lin[active], {}
-    spy = ALGORITHMS[name].step(state, turn)
+    spy = ALGORITHMS[name].step(state, context)
     after = before - spy.directions["w"]
     found = spy.report({"w": after})
-    _, batch = next(turn.batches(active))
+    _, batch = next(context.batches(active))
     g = noisy.gradients(before)[active] + batch[1]
     dual = 0.0 if name == "fedcm" else lin
     assert float(found["dual_drift"]) == pytest.approx(float((g + dual).norm(dim=1).mean()), rel=1e-10)
@@ -194,12 +194,12 @@ def test_residuals_by_hand(noisy, variant):
             "scaffold": {"lin": lin},
             "fedcm": {"lin": lin, "fresh": 0.3},
         }[name]
-        models = local.train(turn, before, active, local.Rule(**rule)).models
+        models = local_training.train(context, before, active, local_training.Rule(**rule)).models
     else:
         sam = {"radius": hyper.radius, "sam_eps": hyper.sam_eps} if hasattr(hyper, "radius") else {}
         if variant == "fedspeed original":
             sam["sam_share"] = hyper.sam_share
-        models = local.train(turn, before, active, local.Rule(lin=lin, prox=0.7, **sam)).models
+        models = local_training.train(context, before, active, local_training.Rule(lin=lin, prox=0.7, **sam)).models
     expected = float((after - models).norm(dim=1).mean())
     assert float(found["primal_residual"]) == pytest.approx(expected, rel=1e-10)
     assert expected > 1e-3
@@ -207,9 +207,9 @@ def test_residuals_by_hand(noisy, variant):
 
 def test_the_measures_remember_the_model_although_it_moves_in_place(exact):
     """As under the training loop's optimizers: ||theta' - theta|| of a move by (3, 4, 0, 0, 0), times 0.1."""
-    turn = turn_for(exact, options("fedavg", **STEPS))
-    state = ALGORITHMS["fedavg"].init(turn)
-    step = ALGORITHMS["fedavg"].step(state, turn)
+    context = context_for(exact, options("fedavg", **STEPS))
+    state = ALGORITHMS["fedavg"].init(context)
+    step = ALGORITHMS["fedavg"].step(state, context)
     state.variables["w"].add_(torch.tensor([3.0, 4.0, 0.0, 0.0, 0.0]))
     assert float(step.report(state.variables)["dual_residual"]) == pytest.approx(0.5, rel=1e-12)
 
@@ -218,8 +218,8 @@ def test_the_measures_remember_the_model_although_it_moves_in_place(exact):
 def test_the_reported_mean_dual_is_that_of_all_duals(noisy, variant):
     name, sets = method(variant), sets_for(variant)
     state = run(name, noisy, 3, sets, **settings(variant))
-    turn = dataclasses.replace(turn_for(noisy, options(name, **settings(variant)), sets), round=4)
-    step = ALGORITHMS[name].step(state, turn)
+    context = dataclasses.replace(context_for(noisy, options(name, **settings(variant)), sets), round=4)
+    step = ALGORITHMS[name].step(state, context)
     after = {v: state.variables[v] - step.directions[v] for v in state.variables}
     reported = float(step.report(after)["dual_mean"])
     lam = state.memory.get("duals")
@@ -244,16 +244,18 @@ def test_15_radius_0_is_the_method_without(noisy):
 
 def test_15_the_perturbation_has_length_r_over_all_parameters(exact):
     """grad f(x + r g/||g||) = g + r A g/||g||, without dual, proximal term or weight decay in g."""
-    turn = turn_for(exact, options("fedspeed", eta=0.05, local_steps=1, weight_decay=0.1))
+    context = context_for(exact, options("fedspeed", eta=0.05, local_steps=1, weight_decay=0.1))
     lin = torch.ones(C, 5, dtype=torch.float64)
     for share in (1.0, 0.25):
-        rule = local.Rule(lin=lin, prox=0.7, radius=0.3, sam_eps=1e-300, sam_share=share)
-        moved = local.train(turn, exact.start, turn.cohort(), rule).models - exact.start
+        rule = local_training.Rule(lin=lin, prox=0.7, radius=0.3, sam_eps=1e-300, sam_share=share)
+        moved = local_training.train(context, exact.start, context.cohort(), rule).models - exact.start
         g = exact.gradients(exact.start)
         sharp = g + 0.3 * torch.einsum("ikl,il->ik", exact.A, g / g.norm(dim=1, keepdim=True))
         mixed = (1 - share) * g + share * sharp
         close(moved, -0.05 * (mixed + lin + 0.1 * exact.start))
-    eps = local.train(turn, exact.start, turn.cohort(), local.Rule(radius=0.3, sam_eps=0.5)).models
+    eps = local_training.train(
+        context, exact.start, context.cohort(), local_training.Rule(radius=0.3, sam_eps=0.5)
+    ).models
     g = exact.gradients(exact.start)
     sharp = g + 0.3 * torch.einsum("ikl,il->ik", exact.A, g / (g.norm(dim=1, keepdim=True) + 0.5))
     close(eps - exact.start, -0.05 * (sharp + 0.1 * exact.start))

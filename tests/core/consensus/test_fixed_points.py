@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.consensus import local
-from pipeline.algorithms.consensus.local import Trained
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.consensus.common import local_training
+from pipeline.methods.consensus.common.local_training import Trained
 from tests.core.consensus.quadratics import (
     ALIGNED,
     DUAL,
@@ -20,18 +20,18 @@ from tests.core.consensus.quadratics import (
     Quadratics,
     bernoulli,
     close,
+    context_for,
     duals,
     options,
     run,
     subsets,
     theta,
-    turn_for,
 )
 
 
 def at_optimum(name, problem, rho=RHO, **settings):
     """The state of property 10: theta = theta_opt, lambda_i = -grad f_i(theta_opt)."""
-    state = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+    state = ALGORITHMS[name].init(context_for(problem, options(name, **settings)))
     best = problem.optimum
     gradients = problem.gradients(best)
     for variable in state.variables:
@@ -51,7 +51,7 @@ SOLVED = {"eta": 0.2, "local_steps": 400, "rho": RHO}
 def test_9_exact_solves_leave_minus_the_gradient(exact, name, form):
     """lambda_i' = -grad f_i(theta_i) for every active client; theta_i, the subproblem's argmin, by linear algebra."""
     sets = lambda t: [[0, 2, 5], [1, 2, 7], [0, 3, 4, 5]][t - 1]  # noqa: E731
-    state = ALGORITHMS[name].init(turn_for(exact, options(name, **SOLVED, **form), sets))
+    state = ALGORITHMS[name].init(context_for(exact, options(name, **SOLVED, **form), sets))
     for t in (1, 2, 3):
         before, lam = theta(state).clone(), duals(state, RHO).clone()
         state = run(name, exact, 1, sets, state=state, first=t, **SOLVED, **form)
@@ -63,8 +63,8 @@ def test_9_exact_solves_leave_minus_the_gradient(exact, name, form):
 
 def test_9_inexact_solves_miss_it_by_the_residual_gradient(exact):
     """lambda_i' = -grad f_i(theta_i) + grad L_i(theta_i)."""
-    turn = turn_for(exact, options("feddyn", **DUAL))
-    trained = local.train(turn, exact.start, turn.cohort(), local.Rule(prox=RHO))
+    context = context_for(exact, options("feddyn", **DUAL))
+    trained = local_training.train(context, exact.start, context.cohort(), local_training.Rule(prox=RHO))
     lam = run("feddyn", exact, 1, **DUAL).memory["duals"]
     residual = exact.gradients(trained.models) + RHO * (trained.models - exact.start)
     assert residual.norm(dim=1).min() > 1e-3
@@ -99,13 +99,13 @@ def test_12_fedadmm_and_fedavg_leave_the_optimum(exact):
 def test_11_exact_solves_end_there_too(exact, name, form, monkeypatch):
     """400 rounds, rho = 2, the subproblems solved by linear algebra."""
 
-    def solved(turn, start, clients, rule):
+    def solved(context, start, clients, rule):
         lam = torch.zeros(C, 5, dtype=torch.float64)
         lam[clients] = rule.lin
         ones = torch.ones(len(clients), dtype=torch.float64)
         return Trained(exact.argmin(start, lam, rule.prox)[clients], ones, len(clients), ones)
 
-    monkeypatch.setattr(local, "train", solved)
+    monkeypatch.setattr(local_training, "train", solved)
     state = run(name, exact, 400, **{**DUAL, "rho": 2.0}, **form)
     close(theta(state), exact.optimum)
     close(duals(state, 2.0), -exact.gradients(exact.optimum))
@@ -131,7 +131,7 @@ def fixed_for_every_set(name, problem, sets, **settings):
     A round is an affine map of the state, z' = M_s z + c_s with the clients s active; its columns are read off rounds
     from the unit vectors. A fixed state solves (M_s - 1) z = -c_s for every s.
     """
-    initial = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+    initial = ALGORITHMS[name].init(context_for(problem, options(name, **settings)))
     parts = {("variables", key): value for key, value in initial.variables.items()}
     parts |= {("memory", key): value for key, value in initial.memory.items()}
     shapes = {key: value.shape for key, value in parts.items()}
@@ -141,7 +141,7 @@ def fixed_for_every_set(name, problem, sets, **settings):
         return {key: piece.view(shape) for (key, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
     def after(z, active):
-        state = ALGORITHMS[name].init(turn_for(problem, options(name, **settings)))
+        state = ALGORITHMS[name].init(context_for(problem, options(name, **settings)))
         for (kind, key), value in unpack(z).items():
             getattr(state, kind)[key] = value.clone()
         state = run(name, problem, 1, lambda t: active, state=state, **settings)
@@ -242,7 +242,7 @@ def test_one_active_client_of_several_is_refused(name):
     """Under fixed sampling, where every round would have one; two, one of one, and random numbers of them are not."""
 
     def start(clients, **federation):
-        ALGORITHMS[name].init(turn_for(Quadratics.generate(clients, 3), options(name), **federation))
+        ALGORITHMS[name].init(context_for(Quadratics.generate(clients, 3), options(name), **federation))
 
     words = (
         rf"^federation\.participation = 0\.1 .* at least 0\.15 for {name} with 10 clients .* Fix: set it to 0\.2, or"

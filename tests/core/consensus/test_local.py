@@ -6,18 +6,18 @@ from fractions import Fraction
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.consensus import local
 from pipeline.errors import UserError
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.consensus.common import local_training
 from tests.core.consensus.quadratics import (
     Quadratics,
     advance,
     bernoulli,
     close,
+    context_for,
     options,
     run,
     theta,
-    turn_for,
 )
 from tests.core.consensus.test_family import STEPS, C
 
@@ -26,9 +26,9 @@ from tests.core.consensus.test_family import STEPS, C
 
 def test_one_step_term_by_term(exact):
     """x - eta (g + lin + prox (x - theta) + wd x), twice, by hand; clipping of g alone."""
-    turn = turn_for(exact, options("fedavg", eta=0.05, local_steps=2, weight_decay=0.2, clip_norm=1.0))
+    context = context_for(exact, options("fedavg", eta=0.05, local_steps=2, weight_decay=0.2, clip_norm=1.0))
     lin = torch.linspace(-1, 1, C * 5, dtype=torch.float64).view(C, 5)
-    found = local.train(turn, exact.start, turn.cohort(), local.Rule(lin=lin, prox=0.7)).models
+    found = local_training.train(context, exact.start, context.cohort(), local_training.Rule(lin=lin, prox=0.7)).models
     x = exact.start.expand(C, -1)
     for _ in range(2):
         g = exact.gradients(x)
@@ -41,8 +41,10 @@ def test_one_step_term_by_term(exact):
 def test_fedcm_clips_the_gradient_and_not_its_share(exact):
     """alpha clip(g) + (1 - alpha) m: at alpha = 0.1 a gradient of length 3 counts as 0.1, not as 0.3."""
     hyper = options("fedcm", eta=0.05, local_steps=2, clip_norm=1.0)
-    turn, m = turn_for(exact, hyper), torch.linspace(-1, 1, 5, dtype=torch.float64)
-    found = local.train(turn, exact.start, turn.cohort(), local.Rule(lin=0.9 * m, fresh=0.1)).models
+    context, m = context_for(exact, hyper), torch.linspace(-1, 1, 5, dtype=torch.float64)
+    found = local_training.train(
+        context, exact.start, context.cohort(), local_training.Rule(lin=0.9 * m, fresh=0.1)
+    ).models
     x = exact.start.expand(C, -1)
     for _ in range(2):
         g = exact.gradients(x)
@@ -53,8 +55,10 @@ def test_fedcm_clips_the_gradient_and_not_its_share(exact):
 
 def test_sharpness_aware_steps_clip_the_second_gradient_alone(exact):
     """The perturbation is along the first gradient, whose length does not matter; the step is the second, clipped."""
-    turn = turn_for(exact, options("fedsam", eta=0.05, local_steps=1, clip_norm=1.0, radius=0.3, sam_eps=0.01))
-    found = local.train(turn, exact.start, turn.cohort(), local.Rule(radius=0.3, sam_eps=0.01)).models
+    context = context_for(exact, options("fedsam", eta=0.05, local_steps=1, clip_norm=1.0, radius=0.3, sam_eps=0.01))
+    found = local_training.train(
+        context, exact.start, context.cohort(), local_training.Rule(radius=0.3, sam_eps=0.01)
+    ).models
     x = exact.start.expand(C, -1)
     g = exact.gradients(x)
     sharp = exact.gradients(x + 0.3 * g / (g.norm(dim=1, keepdim=True) + 0.01))
@@ -65,8 +69,8 @@ def test_sharpness_aware_steps_clip_the_second_gradient_alone(exact):
 def test_the_simulator_clips_dual_and_anchor_too(exact):
     """v = g + lambda - rho theta is clipped; (wd + rho) x is not (item A16)."""
     hyper = options("feddyn", eta=0.05, local_steps=2, weight_decay=0.2, clip_norm=1.0, clip_mode="simulator")
-    turn, lin = turn_for(exact, hyper), torch.linspace(-1, 1, C * 5, dtype=torch.float64).view(C, 5)
-    found = local.train(turn, exact.start, turn.cohort(), local.Rule(lin=lin, prox=0.7)).models
+    context, lin = context_for(exact, hyper), torch.linspace(-1, 1, C * 5, dtype=torch.float64).view(C, 5)
+    found = local_training.train(context, exact.start, context.cohort(), local_training.Rule(lin=lin, prox=0.7)).models
     x = exact.start.expand(C, -1)
     for _ in range(2):
         v = exact.gradients(x) + lin - 0.7 * exact.start
@@ -77,8 +81,10 @@ def test_the_simulator_clips_dual_and_anchor_too(exact):
 def test_the_simulator_clips_fedcm_s_whole_direction(exact):
     """alpha g + (1 - alpha) m, clipped as one."""
     hyper = options("fedcm", eta=0.05, local_steps=2, clip_norm=1.0, clip_mode="simulator")
-    turn, m = turn_for(exact, hyper), torch.linspace(-3, 3, 5, dtype=torch.float64)
-    found = local.train(turn, exact.start, turn.cohort(), local.Rule(lin=0.4 * m, fresh=0.6)).models
+    context, m = context_for(exact, hyper), torch.linspace(-3, 3, 5, dtype=torch.float64)
+    found = local_training.train(
+        context, exact.start, context.cohort(), local_training.Rule(lin=0.4 * m, fresh=0.6)
+    ).models
     x = exact.start.expand(C, -1)
     for _ in range(2):
         v = 0.6 * exact.gradients(x) + 0.4 * m
@@ -114,9 +120,9 @@ def test_epochs_take_every_sample_once_and_nobody_more_steps_than_its_own():
     problem, federation = epochs(sizes, 1)
     state = run("fedavg", problem, 1, federation=federation, eta=0.1, local_epochs=2)
     close(theta(state), -0.1 * 2 * problem.offsets.sum(1).mean(0))
-    turn = turn_for(problem, options("fedavg", eta=0.1, local_epochs=2), **{**federation, "batch_size": 2})
-    trained = local.train(turn, problem.initial(0), turn.cohort())
-    assert turn.cohort().tolist() == [1, 2, 0, 3]
+    context = context_for(problem, options("fedavg", eta=0.1, local_epochs=2), **{**federation, "batch_size": 2})
+    trained = local_training.train(context, problem.initial(0), context.cohort())
+    assert context.cohort().tolist() == [1, 2, 0, 3]
     assert trained.steps.tolist() == [8.0, 6.0, 4.0, 2.0]
     assert trained.gradients == 20
 
@@ -142,11 +148,11 @@ def test_every_pass_has_its_own_order_and_every_minibatch_its_own_stream(monkeyp
 def test_a_short_last_batch_is_a_mean_over_what_is_there():
     """3 samples in batches of 2: the sum of batch means is (a + b)/2 + c for some order; 2 samples in one batch."""
     problem, federation = epochs([3, 2], 2)
-    turn = turn_for(problem, options("fedavg", eta=1.0, local_epochs=1), **federation)
+    context = context_for(problem, options("fedavg", eta=1.0, local_epochs=1), **federation)
     seen = set()
     for t in range(1, 13):
-        at = dataclasses.replace(turn, round=t)
-        three, two = -local.train(at, problem.initial(0), at.cohort()).models
+        at = dataclasses.replace(context, round=t)
+        three, two = -local_training.train(at, problem.initial(0), at.cohort()).models
         close(two, problem.offsets[1, :2].mean(0))
         rows = problem.offsets[0]
         orders = [rows.sum(0) / 2 + rows[last] / 2 for last in range(3)]
@@ -173,9 +179,9 @@ def test_clients_that_are_done_early_keep_their_own_dual():
     """Linear losses, batch 1, no proximal term: theta_i - theta = -eta (sum_j offset_ij + K_i lin_i)."""
     problem, federation = epochs([2, 4, 1, 3], 1)
     lin = torch.linspace(-1, 2, 12, dtype=torch.float64).view(4, 3)
-    turn = turn_for(problem, options("feddyn", eta=0.1, local_epochs=1), **federation)
-    cohort = turn.cohort()
-    found = local.train(turn, problem.initial(0), cohort, local.Rule(lin=lin[cohort])).models
+    context = context_for(problem, options("feddyn", eta=0.1, local_epochs=1), **federation)
+    cohort = context.cohort()
+    found = local_training.train(context, problem.initial(0), cohort, local_training.Rule(lin=lin[cohort])).models
     expected = -0.1 * (problem.offsets.sum(1) + problem.counts[:, None] * lin)
     close(found, expected[cohort])
 
@@ -265,7 +271,7 @@ def test_21_fedcm_s_degenerate_cases(exact, noisy):
         theta(run("fedavg", noisy, 10, bernoulli(C), **STEPS)),
     )
     m, w = torch.zeros(5, dtype=torch.float64), exact.start
-    state = ALGORITHMS["fedcm"].init(turn_for(exact, options("fedcm")))
+    state = ALGORITHMS["fedcm"].init(context_for(exact, options("fedcm")))
     for t in range(1, 8):
         state = run("fedcm", exact, 1, state=state, first=t, alpha=0.3, eta=0.05, local_steps=1)
         m = 0.3 * exact.gradients(w).mean(0) + 0.7 * m
@@ -304,8 +310,8 @@ def test_fedcm_s_momentum_uses_the_rate_of_its_own_round(exact):
 def test_the_server_s_step_size_scales_the_mean_change(noisy):
     for name in ("fedavg", "scaffold", "fedprox", "fedsam", "fedcm"):
         hyper = options(name, **STEPS, eta_g=0.25)
-        turn = turn_for(noisy, hyper, bernoulli(C))
-        part = advance(name, ALGORITHMS[name].init(turn), turn)
+        context = context_for(noisy, hyper, bernoulli(C))
+        part = advance(name, ALGORITHMS[name].init(context), context)
         whole = run(name, noisy, 1, bernoulli(C), **STEPS)
         close(theta(part) - noisy.start, 0.25 * (theta(whole) - noisy.start))
 

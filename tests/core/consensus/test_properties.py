@@ -10,9 +10,9 @@ import itertools
 import pytest
 import torch
 
-from pipeline.algorithms import ALGORITHMS
-from pipeline.algorithms.consensus import local
-from pipeline.algorithms.consensus.local import Trained
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.consensus.common import local_training
+from pipeline.methods.consensus.common.local_training import Trained
 from tests.core.consensus.quadratics import (
     ALIGNED,
     DUAL,
@@ -23,12 +23,12 @@ from tests.core.consensus.quadratics import (
     Quadratics,
     bernoulli,
     close,
+    context_for,
     duals,
     options,
     run,
     subsets,
     theta,
-    turn_for,
 )
 
 aligned = pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_3_the_server_extrapolates_whatever_the_local_solver(noisy, name, form, 
     """theta' = 2 theta_bar' - theta_bar, lam_bar' = rho (theta_bar' - theta_bar), with random vectors for training."""
     generator = torch.Generator().manual_seed(5)
 
-    def anything(turn, start, clients, rule=None):
+    def anything(context, start, clients, rule=None):
         models = torch.randn(len(clients), 5, generator=generator, dtype=torch.float64)
         ones = torch.ones(len(clients), dtype=torch.float64)
         return Trained(models, ones, len(clients), ones)
 
-    monkeypatch.setattr(local, "train", anything)
+    monkeypatch.setattr(local_training, "train", anything)
     last = {"bar": noisy.start}
 
     def check(state):
@@ -198,22 +198,22 @@ def test_8_first_round(noisy, name, q):
     """theta^1 - theta^0 = q (theta_bar^1 - theta^0) with 3 of 8 clients active."""
     settings = DUAL if "rho" in {f.name for f in dataclasses.fields(options(name))} else SETTING
     hyper = options(name, **settings)
-    turn = turn_for(noisy, hyper, lambda t: [1, 4, 6])
+    context = context_for(noisy, hyper, lambda t: [1, 4, 6])
     rule = {"prox": RHO} if "rho" in settings else {}
     if hasattr(hyper, "radius"):
         rule |= {"radius": hyper.radius, "sam_eps": hyper.sam_eps}
     if name == "fedcm":
         rule |= {"fresh": hyper.alpha}
-    bar = local.train(turn, noisy.start, turn.cohort(), local.Rule(**rule)).models.mean(0)
-    moved = theta(run(name, noisy, 1, turn.sets, **settings)) - noisy.start
+    bar = local_training.train(context, noisy.start, context.cohort(), local_training.Rule(**rule)).models.mean(0)
+    moved = theta(run(name, noisy, 1, context.sets, **settings)) - noisy.start
     assert moved.norm() > 1e-3
     close(moved, q * (bar - noisy.start))
 
 
 def test_8_first_round_of_fedpd(noisy):
     hyper = options("fedpd", **DUAL)
-    turn = turn_for(noisy, hyper)
-    bar = local.train(turn, noisy.start, turn.cohort(), local.Rule(prox=RHO)).models.mean(0)
+    context = context_for(noisy, hyper)
+    bar = local_training.train(context, noisy.start, context.cohort(), local_training.Rule(prox=RHO)).models.mean(0)
     close(theta(run("fedpd", noisy, 1, **DUAL)) - noisy.start, 2 * (bar - noisy.start))
 
 
@@ -238,8 +238,8 @@ def test_16_expectation_over_subsets(exact):
     """All 56 sets of 3 of 8 clients, from one state: E[theta_bar], and the expected dual increment of each client."""
     m, start = 3, run("a_fedpd", exact, 3, subsets(3, C), form="reference", **DUAL)
     lam, now = duals(start, RHO).clone(), theta(start).clone()
-    turn = turn_for(exact, options("a_fedpd", **DUAL))
-    models = local.train(turn, now, turn.cohort(), local.Rule(lin=lam, prox=RHO)).models
+    context = context_for(exact, options("a_fedpd", **DUAL))
+    models = local_training.train(context, now, context.cohort(), local_training.Rule(lin=lam, prox=RHO)).models
     bars, increments = [], []
     for chosen in itertools.combinations(range(C), m):
         copy = dataclasses.replace(
@@ -266,12 +266,12 @@ def test_17_linear_losses_in_closed_form():
     c = Quadratics.generate().b
     linear = Quadratics(torch.zeros(C, 5, 5, dtype=torch.float64), -c)
     q, sets = (1 - 0.05 * RHO) ** 6, lambda t: [0, 3, 4]
-    turn = turn_for(linear, options("feddyn", **DUAL), sets)
+    context = context_for(linear, options("feddyn", **DUAL), sets)
     lam, now = torch.zeros(3, 5, dtype=torch.float64), linear.initial(0)
-    state = ALGORITHMS["feddyn"].init(turn)
+    state = ALGORITHMS["feddyn"].init(context)
     for t in (1, 2, 3):
-        rule = local.Rule(lin=lam, prox=RHO)
-        trained = local.train(dataclasses.replace(turn, round=t), now, turn.cohort(), rule)
+        rule = local_training.Rule(lin=lam, prox=RHO)
+        trained = local_training.train(dataclasses.replace(context, round=t), now, context.cohort(), rule)
         close(trained.models - now, -(c[[0, 3, 4]] + lam) / RHO * (1 - q))
         state = run("feddyn", linear, 1, sets, state=state, first=t, **DUAL)
         lam, now = q * lam - (1 - q) * c[[0, 3, 4]], theta(state)
@@ -283,10 +283,10 @@ def test_17_steps_are_bounded_however_many(K):
     """(c_i + lambda_i)/rho (1 - (1 - eta rho)^K): never longer than ||c_i + lambda_i|| / rho, and that in the end."""
     c = Quadratics.generate().b
     linear, lam = Quadratics(torch.zeros(C, 5, 5, dtype=torch.float64), -c), 0.5 * c.flip(0)
-    turn = turn_for(linear, options("feddyn", **{**DUAL, "local_steps": K}))
-    moved = local.train(turn, linear.initial(0), turn.cohort(), local.Rule(lin=lam, prox=RHO)).models - linear.initial(
-        0
-    )
+    context = context_for(linear, options("feddyn", **{**DUAL, "local_steps": K}))
+    moved = local_training.train(
+        context, linear.initial(0), context.cohort(), local_training.Rule(lin=lam, prox=RHO)
+    ).models - linear.initial(0)
     close(moved, -(c + lam) / RHO * (1 - (1 - 0.05 * RHO) ** K))
     reached = moved.norm(dim=1) / ((c + lam).norm(dim=1) / RHO)
     assert (reached <= 1 + 1e-12).all()
@@ -297,11 +297,11 @@ def test_17_steps_are_bounded_however_many(K):
 def test_18_small_rho_is_not_fedavg(noisy, name, form):
     """rho -> 0: FedAvg's local steps, but theta' = 2 theta_bar' - theta_bar; the error is proportional to rho."""
     sets = bernoulli(C)
-    turn = turn_for(noisy, options("fedavg", **SETTING), sets)
+    context = context_for(noisy, options("fedavg", **SETTING), sets)
     now, bar, expected = noisy.start, noisy.start, []
     for t in range(1, 11):
-        at = dataclasses.replace(turn, round=t)
-        new = local.train(at, now, at.cohort()).models.mean(0)
+        at = dataclasses.replace(context, round=t)
+        new = local_training.train(at, now, at.cohort()).models.mean(0)
         now, bar = 2 * new - bar, new
         expected.append(now)
     error = [
@@ -318,10 +318,10 @@ def test_18_small_rho_is_not_fedavg(noisy, name, form):
 def test_18_duals_frozen_at_0_with_the_plain_mean_are_fedprox(noisy):
     """One round of FedDyn's local training from zero duals, every round, averaged plainly."""
     sets = bernoulli(C)
-    turn = turn_for(noisy, options("feddyn", **DUAL), sets)
+    context = context_for(noisy, options("feddyn", **DUAL), sets)
     now, expected = noisy.start, []
     for t in range(1, 11):
-        at = dataclasses.replace(turn, round=t)
+        at = dataclasses.replace(context, round=t)
         fresh = ALGORITHMS["feddyn"].init(at)
         fresh.variables["w"] = fresh.variables["w_bar"] = now
         now = now - ALGORITHMS["feddyn"].step(fresh, at).directions["w_bar"]
@@ -337,12 +337,18 @@ def test_19_large_rho_shrinks_steps(exact):
     """Exact solves: theta_i = theta - (grad f_i(theta) + lambda_i)/rho + O(1/rho^2); above eta rho = 2 it diverges."""
     gradients = exact.gradients(exact.start)
     for rho in (100.0, 1000.0):
-        turn = turn_for(exact, options("fedpd", eta=0.5 / rho, local_steps=60, rho=rho))
-        moved = local.train(turn, exact.start, turn.cohort(), local.Rule(prox=rho)).models - exact.start
+        context = context_for(exact, options("fedpd", eta=0.5 / rho, local_steps=60, rho=rho))
+        moved = (
+            local_training.train(context, exact.start, context.cohort(), local_training.Rule(prox=rho)).models
+            - exact.start
+        )
         assert (moved + gradients / rho).norm() < 5 * gradients.norm() / rho**2 * exact.A.norm()
         assert moved.norm() > 0.5 * gradients.norm() / rho
-    turn = turn_for(exact, options("fedpd", eta=2.5 / 1000, local_steps=60, rho=1000.0))
-    assert local.train(turn, exact.start, turn.cohort(), local.Rule(prox=1000.0)).models.norm() > 1e6
+    context = context_for(exact, options("fedpd", eta=2.5 / 1000, local_steps=60, rho=1000.0))
+    assert (
+        local_training.train(context, exact.start, context.cohort(), local_training.Rule(prox=1000.0)).models.norm()
+        > 1e6
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- 23: equivariance

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pipeline import projections
-from pipeline.algorithms import ALGORITHMS
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.consensus.common.weights import LearnedWeights
 from pipeline.oracles import FusedLocal, LoopLocal
-from pipeline.params.methods import LearnedWeights
-from tests.core.consensus.quadratics import Closed, Quadratics, close, options, run, theta, turn_for
+from tests.core.consensus.quadratics import Closed, Quadratics, close, context_for, options, run, theta
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,12 @@ def test_references_may_take_the_server_s_steps_too(problem, mode):
     alone = LearnedWeights(mode)
     steps = {}
     for weights in (own, alone):
-        turn = turn_for(
+        context = context_for(
             problem, options("fedavg", eta=0.2, local_steps=4, eta_g=0.5, weights=weights), oracle=FusedLocal
         )
-        state = ALGORITHMS["fedavg"].init(turn)
+        state = ALGORITHMS["fedavg"].init(context)
         state.variables["w"] = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
-        steps[weights.server_steps] = ALGORITHMS["fedavg"].step(state, turn)
+        steps[weights.server_steps] = ALGORITHMS["fedavg"].step(state, context)
     difference = 0.5 * (steps[True].directions["w"] - steps[False].directions["w"])
     close(difference, 0.2 * (torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64) - problem.target))
     assert set(steps[True].directions) == {"w"}
@@ -166,9 +166,9 @@ def test_references_may_take_the_server_s_steps_too(problem, mode):
 def test_the_references_have_fixed_weights(problem):
     for mode in ("plain", "oracle"):
         hyper = options("fedavg", weights=LearnedWeights(mode=mode))
-        turn = turn_for(problem, hyper, oracle=FusedLocal)
-        state = ALGORITHMS["fedavg"].init(turn)
-        step = ALGORITHMS["fedavg"].step(state, turn)
+        context = context_for(problem, hyper, oracle=FusedLocal)
+        state = ALGORITHMS["fedavg"].init(context)
+        step = ALGORITHMS["fedavg"].step(state, context)
         assert set(step.directions) == {"w"}
         assert not state.memory
         assert set(ALGORITHMS["fedavg"].step_sizes(hyper)) == {"w"}
@@ -186,8 +186,8 @@ def test_one_round_term_by_term(problem, active, dual, weight_step):
     rates = {"eta_w": 0.2, "eta_lambda": 0.01, "eta_x": 0.1}
     learned = LearnedWeights("learned", dual, weight_step, **rates, dual_damping=0.4, active_weight_floor=0.3)
     hyper = options("fedavg", eta=0.8, eta_decay=0.5, local_steps=4, eta_g=0.5, weights=learned)
-    turn = dataclasses.replace(turn_for(problem, hyper, lambda t: active, ByHand), round=4)
-    state = ALGORITHMS["fedavg"].init(turn)
+    context = dataclasses.replace(context_for(problem, hyper, lambda t: active, ByHand), round=4)
+    state = ALGORITHMS["fedavg"].init(context)
     w, lam = torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.3, -0.2]], dtype=torch.float64)
     x = torch.tensor([0.35, 0.05, 0.2, 0.4], dtype=torch.float64)
     state.variables.update({"w": w, "lambda": lam, "x": x})
@@ -199,7 +199,7 @@ def test_one_round_term_by_term(problem, active, dual, weight_step):
     models = w.expand(len(active), -1)
     for _ in range(4):
         models = models - 0.1 * (torch.einsum("ikl,il->ik", A, models) - b)
-    step = ALGORITHMS["fedavg"].step(state, turn)
+    step = ALGORITHMS["fedavg"].step(state, context)
     G = (w - models) / (0.1 * 4)
     inner = torch.zeros(4, dtype=torch.float64)
     inner[active] = 4 / len(active) * (torch.einsum("ikl,l->ik", A, w) - b) @ lam
@@ -227,12 +227,12 @@ def test_gamma_counts_the_active_clients_mean_number_of_steps(active):
     linear = WeightedQuadratics(zero[:, :2], zero[:, 0] + 1, counts=counts, offsets=zero, target=target)
     learned = LearnedWeights("learned", eta_w=0.25, dual_damping=0.3)
     hyper = options("fedavg", eta=0.2, eta_g=0.5, local_epochs=1, weights=learned)
-    turn = turn_for(linear, hyper, lambda t: active, oracle=ByHand)
-    state = ALGORITHMS["fedavg"].init(turn)
+    context = context_for(linear, hyper, lambda t: active, oracle=ByHand)
+    state = ALGORITHMS["fedavg"].init(context)
     lam = torch.tensor([3.0, 5.0], dtype=torch.float64)
     state.variables["lambda"] = lam
     gamma = {3: 0.8, 2: 1.0}[len(active)]
-    close(ALGORITHMS["fedavg"].step(state, turn).directions["lambda"], gamma * 0.3 * lam - target)
+    close(ALGORITHMS["fedavg"].step(state, context).directions["lambda"], gamma * 0.3 * lam - target)
 
 
 @pytest.mark.parametrize(
@@ -250,10 +250,10 @@ def test_the_dual_steps_on_a_positive_curvature_and_within_its_limit(curvature, 
     target = torch.tensor([1.0, 2.0], dtype=torch.float64)
     bent = WeightedQuadratics(A, torch.zeros(2, 2, dtype=torch.float64), target=target)
     weights = LearnedWeights("learned", eta_lambda=eta_lambda, dual_damping=0.0)
-    turn = turn_for(bent, options("fedavg", weights=weights), oracle=ByHand)
-    state = ALGORITHMS["fedavg"].init(turn)
+    context = context_for(bent, options("fedavg", weights=weights), oracle=ByHand)
+    state = ALGORITHMS["fedavg"].init(context)
     state.variables["lambda"] = torch.tensor([3.0, 4.0], dtype=torch.float64)
-    found = ALGORITHMS["fedavg"].step(state, turn).directions
+    found = ALGORITHMS["fedavg"].step(state, context).directions
     close(found["lambda"], torch.tensor(expected, dtype=torch.float64))
     own = 0.1 * (curvature * state.variables["lambda"] - target)  # the model's step is not limited
     close(found["w"], own)
@@ -266,8 +266,8 @@ def test_the_scaled_step_of_the_weights_has_no_units(problem, name):
     found = []
     for scale in (1.0, 1000.0):
         weights = LearnedWeights("learned", eta_w=1e-12, eta_lambda=1e-12, eta_x=0.1, dual_radius=1e9)
-        turn = turn_for(problem, options(name, eta=0.1, weights=weights), oracle=ByHand)
-        state = ALGORITHMS[name].init(turn)
+        context = context_for(problem, options(name, eta=0.1, weights=weights), oracle=ByHand)
+        state = ALGORITHMS[name].init(context)
         state.variables["lambda"] = scale * torch.tensor([0.3, -0.1, 0.2], dtype=torch.float64)
         found.append(run(name, problem, 2, state=state, oracle=ByHand, eta=0.1, weights=weights).variables["x"])
     close(found[0], found[1], 1e-9)
@@ -315,11 +315,11 @@ def test_momentum_is_the_weighted_mean_of_the_pseudo_gradients(problem):
     """FedCM, K = 1 and full participation: m = sum_i x_i grad f_i(w) after the first round, where m = 0 and alpha g is
     the step: m = alpha sum_i x_i g_i."""
     hyper = options("fedcm", eta=0.2, local_steps=1, alpha=0.3, weights=settings(1)["weights"])
-    turn = turn_for(problem, hyper, oracle=ByHand)
-    state = ALGORITHMS["fedcm"].init(turn)
+    context = context_for(problem, hyper, oracle=ByHand)
+    state = ALGORITHMS["fedcm"].init(context)
     x = torch.tensor([0.35, 0.05, 0.2, 0.4], dtype=torch.float64)
     state.variables["x"] = x
-    ALGORITHMS["fedcm"].step(state, turn)
+    ALGORITHMS["fedcm"].step(state, context)
     close(state.memory["momentum"], 0.3 * x @ problem.gradients(state.variables["w"]))
 
 
@@ -334,11 +334,11 @@ def test_each_clients_change_is_divided_by_its_own_number_of_steps():
     linear = WeightedQuadratics(zero, b, counts=counts, offsets=offsets, target=b[0])
     learned = LearnedWeights("learned", "printed", "plain", dual_damping=0.0)
     hyper = options("fedavg", eta=0.2, local_epochs=1, weights=learned)
-    turn = turn_for(linear, hyper, oracle=ByHand)
-    state = ALGORITHMS["fedavg"].init(turn)
+    context = context_for(linear, hyper, oracle=ByHand)
+    state = ALGORITHMS["fedavg"].init(context)
     x = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
     state.variables["x"] = x
-    step = ALGORITHMS["fedavg"].step(state, turn)
+    step = ALGORITHMS["fedavg"].step(state, context)
     means = offsets.sum(1) / counts[:, None] - b
     close(step.directions["lambda"], -x @ means)
 

@@ -1,0 +1,1 @@
+"""Short examples of one's own, each tested: a method (`trimmed`). DVC watches this folder."""

@@ -1,0 +1,206 @@
+"""A YAML file -> a record: read and checked in one place, with answers a person can act on.
+
+A key or a section that is left out means its default. Order of complaints: unreadable YAML, unknown keys (the nearest
+known one is suggested), wrong values, settings that do not go together. All complaints of one kind are given at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import types
+from collections.abc import Hashable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from pipeline.config.spec import Named, Section
+from pipeline.errors import UserError
+
+Record = TypeVar("Record", bound=Section)
+
+
+def load(kind: type[Record], path: Path) -> Record:
+    """The file as a record of that kind; UserError names every key at fault."""
+    return checked(kind, read_yaml(path), path.name)
+
+
+def checked(kind: type[Record], tree: dict[str, Any], name: str) -> Record:
+    """Nested dictionaries as a record of that kind. name: where they come from, for the messages."""
+    complaints = list(_wrong_keys(kind, tree, prefix=""))
+    if not complaints:
+        complaints = list(_wrong_values(kind, tree))
+    if complaints:
+        raise UserError("\n".join(f"{name}: {line}" for line in complaints))
+    return _validated(kind, tree)
+
+
+def _validated(kind: type[Record], tree: dict[str, Any]) -> Record:
+    """Through JSON, where pydantic's strict mode builds records from mappings; a YAML date becomes a text."""
+    found: Record = _adapter(cast(Hashable, kind)).validate_json(json.dumps(tree, default=str), strict=True)
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Building one takes longer than a hundred validations."""
+    return TypeAdapter(kind)
+
+
+def read_yaml(path: Path, yaml: YAML | None = None) -> dict[str, Any]:
+    """The file as plain dictionaries, by the rules of YAML 1.2 (as DVC reads it); or as another parser has it."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist. Fix: run from the project's root, or git checkout {path.name}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path.name}: not a UTF-8 text. Fix: save it as UTF-8.") from None
+    return parsed(text, path.name, yaml)
+
+
+def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
+    """A text as `read_yaml` has a file. name: where it comes from, for the messages."""
+    try:
+        tree = (yaml or YAML(typ="safe", pure=True)).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{name}{line}: not valid YAML: {error.problem}. Fix: mend that line.") from None
+    if not isinstance(tree, dict):
+        raise UserError(f"{name}: must hold `key: value` lines. Fix: git checkout {name}.")
+    return tree
+
+
+# ---------------------------------------------------------------------------------------------- keys
+
+
+def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
+    """Unknown keys of a section and of the sections inside it."""
+    if not isinstance(tree, dict):
+        name = prefix.rstrip(".")
+        yield f"{name} = {tree!r} is not allowed: it must be a section of keys. Fix: write keys below it."
+        return
+    hints = get_type_hints(section)
+    fields = {f.name: f for f in dataclasses.fields(section)}
+    for name in tree:
+        if name not in fields:
+            yield _unknown_key(prefix, str(name), list(fields))
+    for name in fields:
+        if name in tree and _is_section(hints[name]):
+            yield from _wrong_keys(hints[name], tree[name], f"{prefix}{name}.")
+
+
+def _unknown_key(prefix: str, name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    where = f"in {prefix.rstrip('.')}" if prefix else "at the top level"
+    hint = f"Did you mean {prefix}{near[0]}?" if near else "Fix: remove it."
+    return f"{prefix}{name} is not a known key. {hint} Allowed {where}: {', '.join(known)}."
+
+
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Section)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+# -------------------------------------------------------------------------------------------- values
+
+
+def _wrong_values(record: type[Section], tree: dict[str, Any]) -> Iterator[str]:
+    """One line per parameter whose value is not allowed."""
+    try:
+        _validated(record, tree)
+    except ValidationError as error:
+        seen: set[str] = set()
+        for problem in error.errors():
+            key, field, hint = _locate(record, problem["loc"])
+            if key not in seen:
+                seen.add(key)
+                yield _wrong_value(key, _value_at(tree, key), field, hint)
+
+
+def _locate(record: type[Section], loc: tuple[int | str, ...]) -> tuple[str, dataclasses.Field[Any], Any]:
+    """The parameter at fault: pydantic's location goes deeper, into lists and branches of unions."""
+    kind: Any = record
+    path: list[str] = []
+    for part in loc:
+        field = next(f for f in dataclasses.fields(kind) if f.name == part)
+        hint = get_type_hints(kind, include_extras=True)[str(part)]
+        path.append(str(part))
+        if not _is_section(hint):
+            break
+        kind = hint
+    return ".".join(path), field, hint
+
+
+def _value_at(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree[part]
+    return tree
+
+
+def _wrong_value(key: str, value: Any, field: dataclasses.Field[Any], hint: Any) -> str:
+    allowed = describe(hint, field.metadata)
+    name, default = key.rsplit(".", 1)[-1], json.dumps(_default(field))
+    near = ""
+    if isinstance(value, str):
+        words = [str(word) for word in _choices(hint)]
+        close = difflib.get_close_matches(value, words, n=1, cutoff=0.5)
+        near = f" Did you mean {close[0]}?" if close else ""
+    return (
+        f"{key} = {json.dumps(value, default=str)} is not allowed: it must be {allowed}.{near}"
+        f" Fix: for example `{name}: {default}` (the default)."
+    )
+
+
+def _choices(hint: Any) -> list[Any]:
+    """The words a parameter admits."""
+    if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], Named):
+        return list(get_args(hint)[1].names)
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return [word for part in get_args(hint) for word in _choices(part)]
+    return []
+
+
+def describe(hint: Any, metadata: Any) -> str:
+    """Allowed values in words: "a number greater than 0", "one of a, b"."""
+    if get_origin(hint) is Annotated:
+        kind, bound = get_args(hint)
+        if isinstance(bound, Named):
+            own = f", or the dotted path of {bound.own}" if bound.own else ""
+            return f"one of {', '.join(bound.names)}{own}"
+        return describe(kind, bound.bounds)
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(describe(part, metadata) for part in get_args(hint))
+    words = [str(word) for word in _choices(hint)]
+    if words:
+        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+    bounds = {"gt": "greater than", "ge": "at least", "lt": "below", "le": "at most"}
+    limits = " and ".join(f"{text} {metadata[name]}" for name, text in bounds.items() if name in metadata)
+    nouns: dict[Any, str] = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        type(None): "null",
+    }
+    if hint in nouns:
+        return f"{nouns[hint]}, {limits}" if limits else nouns[hint]
+    if get_origin(hint) is list:
+        (inner,) = get_args(hint)
+        plural = {int: "whole numbers", float: "numbers"}.get(inner, "lists of whole numbers")
+        return f"a list of {plural}"
+    if get_origin(hint) is dict and get_origin(get_args(hint)[1]) is list:
+        return "a mapping of names to lists of values"
+    return "a mapping of names to values"

@@ -1,0 +1,1 @@
+"""What methods of general bilevel learning share: directions, nested steps, hypergradients, momentum."""

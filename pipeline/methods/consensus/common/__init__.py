@@ -1,0 +1,1 @@
+"""What methods with local steps share: local training, servers with and without duals, client weights, measures."""

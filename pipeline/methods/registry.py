@@ -1,0 +1,151 @@
+"""Every method by its name in params.yaml, and which problems it fits.
+
+A new method is a file and a line here; a method of one's own needs no line, its name is then its dotted path. An
+unknown name and a method that does not fit its problem are answered with what is in this table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, get_type_hints
+
+from pipeline.config import own_code
+from pipeline.errors import UserError, not_allowed
+from pipeline.methods.base import Algorithm, Family
+from pipeline.problems.forms import OFFERS, Form
+
+
+def _registered(*places: str) -> dict[str, Algorithm[Any]]:
+    """name -> method. places: module and variable, below this folder."""
+    found: dict[str, Algorithm[Any]] = {}
+    for place in places:
+        module, _, variable = place.rpartition(".")
+        algorithm: Algorithm[Any] = getattr(import_module(f"{__package__}.{module}"), variable)
+        assert algorithm.name not in found, f"two methods are named {algorithm.name}"
+        found[algorithm.name] = algorithm
+    return found
+
+
+ALGORITHMS = _registered(
+    "client_weighting.primal_dual.PRIMAL_DUAL",
+    "client_weighting.rfho.RFHO",
+    "client_weighting.fednest.FEDNEST",
+    "client_weighting.sustain.SUSTAIN",
+    "client_weighting.afl.AFL",
+    "client_weighting.validation_only.VALIDATION_ONLY",
+    "client_weighting.average.AVERAGE",
+    "client_weighting.oracle_weights.ORACLE_WEIGHTS",
+    "client_weighting.exact_gradient.EXACT_GRADIENT",
+    "bilevel.simfbo.SIMFBO",
+    "bilevel.simfbo.SHROFBO",
+    "bilevel.fednest_general.FEDNEST_GENERAL",
+    "bilevel.lfednest.LFEDNEST",
+    "bilevel.aggitd.AGGITD",
+    "bilevel.fedbio.FEDBIO",
+    "bilevel.fedbioacc.FEDBIOACC",
+    "bilevel.fedbio_local.FEDBIO_LOCAL",
+    "bilevel.fedbio_local.FEDBIOACC_LOCAL",
+    "consensus.fedavg.FEDAVG",
+    "consensus.fedprox.FEDPROX",
+    "consensus.fedcm.FEDCM",
+    "consensus.scaffold.SCAFFOLD",
+    "consensus.fedsam.FEDSAM",
+    "consensus.fedpd.FEDPD",
+    "consensus.fedadmm.FEDADMM",
+    "consensus.feddyn.FEDDYN",
+    "consensus.fedspeed.FEDSPEED",
+    "consensus.a_fedpd.A_FEDPD",
+    "consensus.a_fedpd_sam.A_FEDPD_SAM",
+)
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    family.name: tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family is family)
+    for family in dict.fromkeys(algorithm.family for algorithm in ALGORITHMS.values())
+}
+"""Family -> its methods."""
+
+FITS: dict[str, tuple[str, ...]] = {
+    problem: tuple(family for family, (first, *_) in FAMILIES.items() if {*forms} & {*ALGORITHMS[first].family.solves})
+    for problem, forms in OFFERS.items()
+}
+"""Problem -> families of methods."""
+
+
+def algorithm_named(name: str) -> Algorithm[Any]:
+    """The method of that name or dotted path; UserError, in one line, for whatever is wrong with either."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if "." not in name:
+        raise not_allowed("algorithm", name, f"one of {', '.join(ALGORITHMS)}, or a dotted path", "write one of them")
+    found: Algorithm[Any] = own_code.found_at("algorithm", name, Algorithm, "Algorithm", " as an Algorithm(...)")
+    for wrong, fix in _faults(found):
+        raise UserError(f"algorithm = {name!r}: {wrong}. Fix: {fix}.")
+    return found
+
+
+def _faults(own: Algorithm[Any]) -> Iterator[tuple[str, str]]:
+    """(what is wrong with the record of a method of one's own, the fix)."""
+    if not isinstance(own.name, str) or not own.name.isidentifier():
+        yield f"its name {own.name!r} cannot be a key of params.yaml", "name it by letters, digits and underscores"
+    if own.name in ALGORITHMS:
+        yield f"its name {own.name!r} is a shipped method's", "give it another name"
+    if not isinstance(own.family, Family):
+        yield f"its family is {own.family!r}", "take one, such as WEIGHTING of pipeline.methods.client_weighting"
+        return
+    base = own.family.options
+    if not (inspect.isclass(own.options) and issubclass(own.options, base) and dataclasses.is_dataclass(own.options)):
+        where = f"{base.__module__}.{base.__name__}"
+        yield f"its options {own.options!r} are no dataclass derived from {base.__name__}", f"derive them from {where}"
+        return
+    try:
+        own.options()
+        get_type_hints(own.options)
+    except (TypeError, NameError) as error:
+        yield f"its options cannot be made ({own_code.cause(error)})", "give every hyper-parameter a type and a default"
+    for part, count in ((own.init, 1), (own.step, 2), (own.step_sizes, 1), (own.inner_steps, 1)):
+        if not _takes(part, count):
+            yield f"{getattr(part, '__name__', part)!r} cannot be called with {count} argument(s)", "see Algorithm"
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def fits(algorithm: Algorithm[Any], problem: str) -> bool:
+    """Whether the problem offers a form that the method solves."""
+    return not {*OFFERS[problem]}.isdisjoint(algorithm.family.solves)
+
+
+def fitting(problem: str) -> list[str]:
+    """The methods for a problem."""
+    return [method for name in FITS[problem] for method in FAMILIES[name]]
+
+
+def method_for(name: str, problem: str) -> str:
+    """The method that a name means on that problem: itself, or its general form where its own does not fit."""
+    algorithm = algorithm_named(name)
+    return algorithm.general_form if algorithm.general_form and not fits(algorithm, problem) else name
+
+
+def family(name: str) -> str:
+    """The name of the method's family."""
+    return algorithm_named(name).family.name
+
+
+def made_for(name: str) -> str:
+    """What `problem: auto` means for the method on labelled images."""
+    return algorithm_named(name).family.made_for
+
+
+def heads(algorithm: Algorithm[Any]) -> tuple[str, ...]:
+    """Heads of a hyper-representation that the method can learn; the first is what `auto` means."""
+    kinds = {Form.LOCAL_LOWER: "local", Form.COMMON_LOWER: "shared"}
+    return tuple(kinds[form] for form in algorithm.family.solves if form in kinds)

@@ -1,0 +1,85 @@
+"""What other files say of the registries: the schema, the lists in params.yaml and README.md, the page of all methods.
+
+`python -m pipeline.params` writes them, so that a new entry of a registry needs no other edit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.methods import ALGORITHMS
+from pipeline.methods.base import Algorithm
+from pipeline.methods.registry import fits
+from pipeline.params.reading import schema
+from pipeline.problems.forms import OFFERS
+
+ROOMS = {
+    "client_weighting": ("client weights", "client weighting", "clients answer at one shared model"),
+    "bilevel": ("general bilevel", "general bilevel", "an upper and a lower variable"),
+    "consensus": ("local steps", "consensus", "many local steps, then the server"),
+}
+"""Folder of methods -> its title in params.yaml, its title in README.md and what its methods have in common."""
+README, PARAMS, PAGE = Path("README.md"), Path("params.yaml"), Path("docs/methods.md")
+
+
+def written() -> dict[Path, str]:
+    """Every file that holds a derived text, with its whole content as it ought to be."""
+    params = PARAMS.read_text(encoding="utf-8")
+    for room, (title, *_) in ROOMS.items():
+        names = " | ".join(method.name for method in methods_in(room))
+        params = re.sub(rf"^# {title}: .*$", f"# {title}: {names}", params, flags=re.MULTILINE)
+    return {
+        Path("params.schema.json"): json.dumps(schema(), indent=2) + "\n",
+        PARAMS: params,
+        README: _between(README.read_text(encoding="utf-8"), "methods", _families()),
+        PAGE: _page(),
+    }
+
+
+def methods_in(room: str) -> list[Algorithm]:
+    """The methods of a folder, in the registry's order."""
+    return [method for method in ALGORITHMS.values() if f".{room}." in method.context.__module__]
+
+
+def problems_of(methods: Iterable[Algorithm]) -> list[str]:
+    """What at least one of them fits."""
+    listed = list(methods)
+    return [problem for problem in OFFERS if any(fits(method, problem) for method in listed)]
+
+
+def _families() -> str:
+    lines = ["| family | methods | problems |", "|---|---|---|"]
+    for room, (_, title, text) in ROOMS.items():
+        methods = methods_in(room)
+        names = ", ".join(f"`{method.name}`" for method in methods)
+        problems = ", ".join(problems_of(methods))
+        lines.append(f"| [{title}](pipeline/methods/{room}): {text} | {names} | {problems} |")
+    return "\n".join(lines)
+
+
+def _page() -> str:
+    lines = ["# Methods", "", "Written by `python -m pipeline.params` from the registry.", ""]
+    for room, (_, title, text) in ROOMS.items():
+        lines += [
+            f"## {title.capitalize()}: {text}",
+            "",
+            "| `algorithm` | what | problems | equations |",
+            "|---|---|---|---|",
+        ]
+        for method in methods_in(room):
+            module = method.options.__module__
+            link = f"[{module.rpartition('.')[2]}.py](../{module.replace('.', '/')}.py)"
+            lines.append(f"| `{method.name}` | {method.summary} | {', '.join(problems_of([method]))} | {link} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _between(text: str, name: str, block: str) -> str:
+    """The text with another block between its two comments of that name."""
+    begin, end = f"<!-- {name}: written by `python -m pipeline.params` -->", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{block}\n{end}{after}"

@@ -1,0 +1,66 @@
+"""The whole of params.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, make_dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from pipeline.config.sections import Federation, Sweep, Tracking, Train
+from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
+from pipeline.data.settings import Data, PartitionSettings, Subset
+from pipeline.methods import ALGORITHMS, Algorithm
+from pipeline.methods.registry import algorithm_named
+from pipeline.models.settings import Model
+from pipeline.problems.forms import OFFERS
+from pipeline.problems.settings import Problems
+
+MethodName = Annotated[str, Named(tuple(ALGORITHMS), "an Algorithm of your own")]
+ProblemName = Annotated[str, Named(("auto", *OFFERS))]
+
+
+@one_section_each({name: (method.options, method.summary) for name, method in ALGORITHMS.items()})
+class Algorithms(OpenSection):
+    """One section per method; only the one named by `algorithm` is in use."""
+
+
+@dataclass(frozen=True)
+class Params(Section):
+    """The whole of params.yaml."""
+
+    seed: int = param(0, "all randomness comes from it; equal seeds give equal runs", ge=0, lt=2**31)
+    data: Data = section(Data, "which images")
+    subset: Subset = section(Subset, "the first images of the data set only")
+    partition: PartitionSettings = section(PartitionSettings, "who holds what")
+    model: Model = section(Model, "the network")
+    problem: ProblemName = param("auto", "what is optimised; auto = what the data or the algorithm are made for")
+    problems: Problems = section(Problems, "settings of each problem")
+    federation: Federation = section(Federation, "who takes part, and with how much data")
+    algorithm: MethodName = param("primal_dual", "the method")
+    algorithms: Algorithms = section(Algorithms, "settings of each method")
+    train: Train = section(Train, "the loop")
+    sweep: Sweep = section(Sweep, "the runs of `make sweep`; a single run does not look at it")
+    tracking: Tracking = section(Tracking, "where runs are recorded")
+
+    @property
+    def method(self) -> Algorithm[Any]:
+        """What `algorithm` names."""
+        return algorithm_named(self.algorithm)
+
+    @property
+    def hyper(self) -> Any:
+        """The method's hyper-parameters."""
+        return getattr(self.algorithms, self.method.name)
+
+
+def params_of(algorithm: str) -> type[Params]:
+    """The record of a params.yaml with that `algorithm`: a method of one's own has a section too."""
+    return Params if algorithm in ALGORITHMS else _with_section(algorithm)
+
+
+@cache
+def _with_section(path: str) -> type[Params]:
+    own = algorithm_named(path)
+    sections = one_section_each({own.name: (own.options, own.summary)})(Algorithms)
+    field = ("algorithms", sections, section(sections, Algorithms.__doc__ or ""))
+    return make_dataclass("Params", [field], bases=(Params,), frozen=True)

@@ -1,0 +1,21 @@
+"""A method of one's own through DVC: it runs by its dotted path, and an edit of its file trains again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stages.project import ran
+
+pytestmark = pytest.mark.slow
+
+
+def test_it_runs_and_an_edit_trains_again(project):
+    file = project.folder / "my_methods" / "trimmed.py"
+    file.write_text((project.folder / "examples" / "trimmed.py").read_text())
+    own = "algorithm: my_methods.trimmed.TRIMMED"
+    project.edit("\nalgorithm: primal_dual", f"\n{own}", "\nalgorithms:", "\nalgorithms:\n  trimmed:\n    trim: 0.3")
+    assert ran(project.dvc("repro")) == ["check", "train", "evaluate"]
+    assert project.json("results/metrics.json")["algorithm"] == "my_methods.trimmed.TRIMMED"
+    file.write_text(file.read_text().replace("mean(dim=0)", "median(dim=0).values"))
+    assert ran(project.dvc("repro")) == ["check", "train", "evaluate"]
+    assert "up to date" in project.dvc("repro")
