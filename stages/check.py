@@ -2,8 +2,7 @@
 
 The problem and the method in use go into files of their own, with their settings, for the stages that depend on them:
 dvc.yaml cannot name `problems.<the one in use>` where params.yaml says `auto`, nor the section of a method that stands
-there by its dotted path. So does the share of the clients' validation parts, which `auto` takes from the problem, for
-the partition.
+there by its dotted path. So do the settings of the partition.
 """
 
 import json
@@ -14,6 +13,7 @@ from typing import Any
 
 from pipeline.command import Paths, run
 from pipeline.config import own_code
+from pipeline.data.settings import PartitionSettings
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
@@ -25,11 +25,18 @@ def check(params: Params, paths: Paths) -> None:
     params = resolve(params)
     _write(paths.problem, {"problem": params.problem, **asdict(getattr(params.problems, params.problem))})
     _write(paths.method, {"algorithm": params.algorithm, **asdict(params.hyper)})
-    _write(paths.dealing, {"client_validation": params.partition.client_validation})
+    _write(paths.dealing, _in_use(params.partition))
     paths.checked.write_text("params.yaml is in order\n")
-    if "." in params.algorithm and (file := own_code.unwatched(params.algorithm)):
-        folders = ", ".join(own_code.FOLDERS)
-        print(f"note: DVC watches {folders}, and not {file}: after an edit, dvc repro --force train.", file=sys.stderr)
+    for path in (params.algorithm, params.partition.scheme):
+        if "." in path and (file := own_code.unwatched(path)):
+            folders = ", ".join(own_code.FOLDERS)
+            print(f"note: DVC watches {folders}, not {file}: after an edit, dvc repro --force.", file=sys.stderr)
+
+
+def _in_use(partition: PartitionSettings) -> dict[str, Any]:
+    """What applies to every scheme, and the section of the one in use."""
+    settings, own = asdict(partition), partition.dealing.name
+    return {name: value for name, value in settings.items() if name == own or not isinstance(value, dict)}
 
 
 def _write(path: Path, settings: dict[str, Any]) -> None:

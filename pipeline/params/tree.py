@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from pipeline.config.sections import Federation, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
-from pipeline.data.settings import Data, PartitionSettings, Subset
+from pipeline.data.schemes import SCHEMES
+from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
 from pipeline.methods import ALGORITHMS, Algorithm
 from pipeline.methods.registry import algorithm_named
 from pipeline.models.settings import Model
@@ -53,14 +54,20 @@ class Params(Section):
         return getattr(self.algorithms, self.method.name)
 
 
-def params_of(algorithm: str) -> type[Params]:
-    """The record of a params.yaml with that `algorithm`: a method of one's own has a section too."""
-    return Params if algorithm in ALGORITHMS else _with_section(algorithm)
-
-
 @cache
-def _with_section(path: str) -> type[Params]:
-    own = algorithm_named(path)
-    sections = one_section_each({own.name: (own.options, own.summary)})(Algorithms)
-    field = ("algorithms", sections, section(sections, Algorithms.__doc__ or ""))
-    return make_dataclass("Params", [field], bases=(Params,), frozen=True)
+def params_of(algorithm: str, scheme: str) -> type[Params]:
+    """The record of a params.yaml with that `algorithm` and `partition.scheme`: those of one's own have a section."""
+    fields = []
+    if algorithm not in ALGORITHMS:
+        own = algorithm_named(algorithm)
+        fields.append(_with("algorithms", Algorithms, own.name, own.options, own.summary))
+    if scheme not in SCHEMES:
+        dealing = scheme_named(scheme)
+        fields.append(_with("partition", PartitionSettings, dealing.name, dealing.settings, dealing.summary))
+    return make_dataclass("Params", fields, bases=(Params,), frozen=True) if fields else Params
+
+
+def _with(field: str, sections: type[OpenSection], name: str, record: type, summary: str) -> tuple[str, type, Any]:
+    """A field of Params whose sections have one more."""
+    kind = one_section_each({name: (record, summary)})(sections)
+    return field, kind, section(kind, sections.__doc__ or "")

@@ -40,12 +40,12 @@ OFFERS: dict[str, tuple[Form, ...]] = {
 """Problem -> the forms it offers."""
 
 
-def upper_on_clients(problem: str, cleaning_validation: str, scheme: str) -> bool:
+def upper_on_clients(problem: str, cleaning_validation: str, clean_parts: bool) -> bool:
     """Whether the upper level lies on the clients' own validation parts, not on the server's validation set.
 
     cleaning_validation: problems.data_cleaning.validation; its auto means the clients' own where the scheme deals out
-    clean ones.
+    clean ones (clean_parts).
     """
     if problem == "data_cleaning":
-        return cleaning_validation == "clients" or (cleaning_validation == "auto" and scheme == "cleaning")
+        return cleaning_validation == "clients" or (cleaning_validation == "auto" and clean_parts)
     return problem in ("hyper_representation", "few_shot", "loss_tuning", "fair")

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.settings import scheme_named
 from pipeline.errors import UserError
 from pipeline.methods.registry import algorithm_named
 
@@ -116,9 +117,12 @@ def environment(device: str) -> dict[str, Any]:
 def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
     """The dotted parameters that decide this run: no other method's, problem's or scheme's section, no sweep, no
     tracking; on the toy no partition and no network either."""
-    method = flat["algorithm"]
-    own = algorithm_named(method).name if "." in method else method
-    chosen = {"algorithms": own, "problems": flat["problem"], "partition": flat["partition.scheme"]}
+    method, scheme = flat["algorithm"], flat["partition.scheme"]
+    chosen = {
+        "algorithms": algorithm_named(method).name if "." in method else method,
+        "problems": flat["problem"],
+        "partition": scheme_named(scheme).name if "." in scheme else scheme,
+    }
     unused = ("partition", "model") if flat["problem"] == "toy" else ()
     sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
     kept = {}

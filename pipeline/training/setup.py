@@ -191,7 +191,7 @@ def _server_batch(params: Params) -> int | None:
 def _require_upper_data(params: Params, data: FederatedData) -> None:
     """UserError if the upper level lies on the clients and one of them holds nothing for it."""
     part = params.partition
-    if not upper_on_clients(params.problem, params.problems.data_cleaning.validation, part.scheme):
+    if not upper_on_clients(params.problem, params.problems.data_cleaning.validation, part.dealing.clean_validation):
         return
     empty = (data.own_validation.sizes == 0).nonzero()[:, 0].tolist()
     if empty:

@@ -53,8 +53,8 @@ def test_nobody_imports_what_it_does_not_need(modules, unwanted):
 SHARED = {
     "pipeline/command.py",
     "pipeline/config",
-    "pipeline/data/scheme_settings.py",
     "pipeline/data/settings.py",
+    "pipeline/data/sizes.py",
     "pipeline/errors.py",
     "pipeline/models/settings.py",
     "pipeline/params",
@@ -68,8 +68,7 @@ _METHODS = {"pipeline/methods", "pipeline/oracles", "pipeline/sharing.py"}
 _MATHEMATICS = _METHODS | {f"pipeline/{name}" for name in ("models", "problems", "participation.py", "projections.py")}
 _MATHEMATICS |= {f"pipeline/{name}.py" for name in ("randomness", "seeds", "text")}
 _FETCHED = {f"pipeline/data/{name}.py" for name in ("sources", "formats", "characters")}
-_SCHEMES = ("schemes", "shares", "cleaning", "few_shot", "longtail", "per_label")
-_DEALT = _FETCHED | {f"pipeline/data/{name}.py" for name in _SCHEMES} | {"pipeline/text.py"}
+_DEALT = _FETCHED | {"pipeline/data/schemes", "pipeline/data/holdings.py", "pipeline/text.py"}
 _TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "record", "run", "session", "store", "worker")}
 _SAMPLES = {f"pipeline/data/{name}.py" for name in ("arrays", "federated", "partition", "raw", "scaling")}
 NO_MATTER: dict[str, set[str]] = {
