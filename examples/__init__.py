@@ -1,2 +1,2 @@
-"""Short examples of one's own, each tested: a method (`trimmed`) and a partition scheme (`one_label`). DVC watches this
-folder."""
+"""Short examples of one's own, each tested: a method (`trimmed`), a partition scheme (`one_label`) and a problem
+(`smoothed`). DVC watches this folder."""

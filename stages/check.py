@@ -23,11 +23,11 @@ def check(params: Params, paths: Paths) -> None:
     check_rules(params)
     paths.checked.parent.mkdir(parents=True, exist_ok=True)
     params = resolve(params)
-    _write(paths.problem, {"problem": params.problem, **asdict(getattr(params.problems, params.problem))})
+    _write(paths.problem, {"problem": params.problem, **asdict(params.problem_settings)})
     _write(paths.method, {"algorithm": params.algorithm, **asdict(params.hyper)})
     _write(paths.dealing, _in_use(params.partition))
     paths.checked.write_text("params.yaml is in order\n")
-    for path in (params.algorithm, params.partition.scheme):
+    for path in (params.algorithm, params.problem, params.partition.scheme):
         if "." in path and (file := own_code.unwatched(path)):
             folders = ", ".join(own_code.FOLDERS)
             print(f"note: DVC watches {folders}, not {file}: after an edit, dvc repro --force.", file=sys.stderr)

@@ -39,11 +39,6 @@ TOY = "toy"
 """The data set that is none: the toy problem draws its clients from the seed."""
 
 
-OWN_DATA = ("toy", "few_shot")
-"""Problems with data of their own, which serve no other: the toy's are drawn from the seed; those of `few_shot` are
-tested on classes that nobody trains on. Which these are: `data_for`."""
-
-
 def own_problem(name: str) -> str | None:
     """The one problem that the data set serves; None: every other one."""
     if name == TOY:

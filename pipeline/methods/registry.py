@@ -11,7 +11,8 @@ from typing import Any
 from pipeline.config import own_code
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.base import Algorithm, Family
-from pipeline.problems.forms import OFFERS, Form
+from pipeline.problems.forms import Form
+from pipeline.problems.registry import PROBLEMS, problem_named
 
 ALGORITHMS: dict[str, Algorithm[Any]] = own_code.registered(
     "pipeline.methods",
@@ -52,9 +53,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Family -> its methods."""
 
+
+def fits(algorithm: Algorithm[Any], problem: str) -> bool:
+    """Whether the problem offers a form that the method solves."""
+    return not {*problem_named(problem).offers}.isdisjoint(algorithm.family.solves)
+
+
 FITS: dict[str, tuple[str, ...]] = {
-    problem: tuple(family for family, (first, *_) in FAMILIES.items() if {*forms} & {*ALGORITHMS[first].family.solves})
-    for problem, forms in OFFERS.items()
+    problem: tuple(family for family, (first, *_) in FAMILIES.items() if fits(ALGORITHMS[first], problem))
+    for problem in PROBLEMS
 }
 """Problem -> families of methods."""
 
@@ -81,14 +88,9 @@ def _no_family(own: Algorithm[Any]) -> str | None:
     return f"its family is {own.family!r}. Fix: take one, such as WEIGHTING of pipeline.methods.client_weighting"
 
 
-def fits(algorithm: Algorithm[Any], problem: str) -> bool:
-    """Whether the problem offers a form that the method solves."""
-    return not {*OFFERS[problem]}.isdisjoint(algorithm.family.solves)
-
-
 def fitting(problem: str) -> list[str]:
     """The methods for a problem."""
-    return [method for name in FITS[problem] for method in FAMILIES[name]]
+    return [method for names in FAMILIES.values() for method in names if fits(ALGORITHMS[method], problem)]
 
 
 def method_for(name: str, problem: str) -> str:

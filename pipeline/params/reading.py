@@ -21,15 +21,19 @@ def load_params(path: Path) -> Params:
 def params_from(tree: dict[str, Any], name: str) -> Params:
     """Nested dictionaries as parameters. name: where they come from, for the messages.
 
-    A section of `algorithms` or `partition` that nothing shipped has, and whose name is close to none, belongs to a
-    method or scheme of one's own; unless that is in use, it is not looked at.
+    A section of `algorithms`, `partition` or `problems` that nothing shipped has, and whose name is close to none,
+    belongs to a method, scheme or problem of one's own; unless that is in use, it is not looked at.
     """
     default, partition = Params(), tree.get("partition")
     algorithm = _own(tree.get("algorithm"), default.algorithm)
     scheme = _own(partition.get("scheme") if isinstance(partition, dict) else None, default.partition.scheme)
-    kind = params_of(algorithm, scheme)
+    kind = params_of(algorithm, scheme, _own(tree.get("problem"), default.problem))
     hints = get_type_hints(kind)
-    kept = {key: _kept(tree[key], hints[key]) for key in ("algorithms", "partition") if isinstance(tree.get(key), dict)}
+    kept = {
+        key: _kept(tree[key], hints[key])
+        for key in ("algorithms", "partition", "problems")
+        if isinstance(tree.get(key), dict)
+    }
     return checked(kind, tree | kept, name)
 
 

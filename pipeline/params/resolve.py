@@ -11,9 +11,9 @@ from pipeline.data.schemes.base import settled
 from pipeline.data.settings import PartitionSettings
 from pipeline.data.sizes import CLIENT_VALIDATION, Sizes, sizes
 from pipeline.methods.registry import heads, made_for, method_for
-from pipeline.params.tree import Params
-from pipeline.problems.forms import upper_on_clients
-from pipeline.problems.settings import Problems
+from pipeline.params.tree import Params, Problems
+from pipeline.problems.forms import Facts
+from pipeline.problems.registry import PROBLEMS
 
 
 def resolve(params: Params) -> Params:
@@ -32,24 +32,17 @@ def resolve(params: Params) -> Params:
 
 
 def _problems(params: Params, info: DatasetInfo) -> Problems:
-    problems, colour = params.problems, info.channels > 1
-    representation, cleaning, consensus = problems.hyper_representation, problems.data_cleaning, problems.consensus
-    own_heads: Any = next(iter(heads(params.method)), "shared")
-    on_clients = upper_on_clients("data_cleaning", "auto", params.partition.dealing.clean_validation)
-    augment, normalise = settled(consensus.augment, colour), settled(consensus.normalise, colour)
-    return replace(
-        problems,
-        hyper_representation=replace(representation, heads=settled(representation.heads, own_heads)),
-        data_cleaning=replace(cleaning, validation=settled(cleaning.validation, "clients" if on_clients else "server")),
-        consensus=replace(consensus, augment=augment, normalise=normalise),
-    )
+    facts = Facts(heads(params.method), params.partition.dealing.clean_validation, info.channels > 1)
+    known = PROBLEMS | {params.formulation.name: params.formulation}
+    problems: Any = params.problems
+    return replace(problems, **{name: each.resolve(getattr(problems, name), facts) for name, each in known.items()})
 
 
 def _partition(params: Params, info: DatasetInfo, size: Sizes) -> PartitionSettings:
     """params: with the problems' settings resolved."""
     part, dealing = params.partition, params.partition.dealing
-    validates = not dealing.validation_size and upper_on_clients(
-        params.problem, params.problems.data_cleaning.validation, dealing.clean_validation
+    validates = not dealing.validation_size and params.formulation.upper_on_clients(
+        params.problem_settings, dealing.clean_validation
     )
     schemes = SCHEMES | {dealing.name: dealing}
     sections = {name: each.resolve(getattr(part, name), info.classes, size) for name, each in schemes.items()}

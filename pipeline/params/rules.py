@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pipeline.data.catalog import OWN_DATA, data_for, own_problem
+from pipeline.data.catalog import data_for, own_problem
 from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.params.resolve import problem_in_use
 from pipeline.params.tree import Params
-from pipeline.problems.forms import upper_on_clients
+from pipeline.problems.registry import OWN_DATA, problem_named
 
 
 def check_rules(params: Params) -> None:
@@ -109,7 +109,8 @@ def _validation(params: Params) -> None:
             f"auto or 0 with partition.scheme: {scheme}, which deals out validation parts of its own",
             f"set it to auto; their size is partition.{dealing.name}.{dealing.validation_size}",
         )
-    on_clients = upper_on_clients(problem, cleaning, dealing.clean_validation)
+    formulation = problem_named(problem)
+    on_clients = formulation.upper_on_clients(getattr(params.problems, formulation.name), dealing.clean_validation)
     if on_clients and own == 0 and not dealing.validation_size:
         raise not_allowed(
             "partition.client_validation",

@@ -13,16 +13,21 @@ from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
 from pipeline.methods import ALGORITHMS, Algorithm
 from pipeline.methods.registry import algorithm_named
 from pipeline.models.settings import Model
-from pipeline.problems.forms import OFFERS
-from pipeline.problems.settings import Problems
+from pipeline.problems.forms import Formulation
+from pipeline.problems.registry import PROBLEMS, problem_named
 
 MethodName = Annotated[str, Named(tuple(ALGORITHMS), "an Algorithm of your own")]
-ProblemName = Annotated[str, Named(("auto", *OFFERS))]
+ProblemName = Annotated[str, Named(("auto", *PROBLEMS), "a Formulation of your own")]
 
 
 @one_section_each({name: (method.options, method.summary) for name, method in ALGORITHMS.items()})
 class Algorithms(OpenSection):
     """One section per method; only the one named by `algorithm` is in use."""
+
+
+@one_section_each({name: (problem.settings, problem.summary) for name, problem in PROBLEMS.items()})
+class Problems(OpenSection):
+    """One section per problem; only the one in use counts."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,23 @@ class Params(Section):
         """The method's hyper-parameters."""
         return getattr(self.algorithms, self.method.name)
 
+    @property
+    def formulation(self) -> Formulation:
+        """What `problem` names; ValueError while it is auto."""
+        if self.problem == "auto":
+            raise ValueError("problem is still auto: resolve the settings first")
+        return problem_named(self.problem)
+
+    @property
+    def problem_settings(self) -> Any:
+        """The settings of the problem."""
+        return getattr(self.problems, self.formulation.name)
+
 
 @cache
-def params_of(algorithm: str, scheme: str) -> type[Params]:
-    """The record of a params.yaml with that `algorithm` and `partition.scheme`: those of one's own have a section."""
+def params_of(algorithm: str, scheme: str, problem: str) -> type[Params]:
+    """The record of a params.yaml with that `algorithm`, `partition.scheme` and `problem`: each of one's own has a
+    section."""
     fields = []
     if algorithm not in ALGORITHMS:
         own = algorithm_named(algorithm)
@@ -64,6 +82,9 @@ def params_of(algorithm: str, scheme: str) -> type[Params]:
     if scheme not in SCHEMES:
         dealing = scheme_named(scheme)
         fields.append(_with("partition", PartitionSettings, dealing.name, dealing.settings, dealing.summary))
+    if problem not in ("auto", *PROBLEMS):
+        formulation = problem_named(problem)
+        fields.append(_with("problems", Problems, formulation.name, formulation.settings, formulation.summary))
     return make_dataclass("Params", fields, bases=(Params,), frozen=True) if fields else Params
 
 

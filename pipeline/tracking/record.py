@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.data.settings import scheme_named
 from pipeline.errors import UserError
 from pipeline.methods.registry import algorithm_named
+from pipeline.problems.registry import problem_named
 
 Scalar = str | int | float | bool | None
 
@@ -117,10 +118,10 @@ def environment(device: str) -> dict[str, Any]:
 def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
     """The dotted parameters that decide this run: no other method's, problem's or scheme's section, no sweep, no
     tracking; on the toy no partition and no network either."""
-    method, scheme = flat["algorithm"], flat["partition.scheme"]
+    method, scheme, problem = flat["algorithm"], flat["partition.scheme"], flat["problem"]
     chosen = {
         "algorithms": algorithm_named(method).name if "." in method else method,
-        "problems": flat["problem"],
+        "problems": problem_named(problem).name if "." in problem else problem,
         "partition": scheme_named(scheme).name if "." in scheme else scheme,
     }
     unused = ("partition", "model") if flat["problem"] == "toy" else ()

@@ -80,7 +80,7 @@ def run_fingerprint(params: Params, task: Task) -> str:
             "partition": task.partition_hash,
             "model": dataclasses.asdict(params.model) if images else None,
             "model_code": files_version([Path(f) for f in models.source_files(params.model.name)]) if images else None,
-            "problem": {problem: dataclasses.asdict(getattr(params.problems, problem))},
+            "problem": {problem: dataclasses.asdict(params.problem_settings)},
             "federation": dataclasses.asdict(params.federation),
             "algorithm": params.algorithm,
             "hyper": dataclasses.asdict(params.hyper),

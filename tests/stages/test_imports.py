@@ -59,7 +59,7 @@ SHARED = {
     "pipeline/models/settings.py",
     "pipeline/params",
     "pipeline/problems/forms.py",
-    "pipeline/problems/settings.py",
+    "pipeline/problems/registry.py",
 }
 # Imported along with what is used, and without a say in what the stage makes: the mathematics beside a method's
 # hyper-parameters where these are only read; how data were fetched and dealt is in the files the stage reads; how
