@@ -18,10 +18,10 @@ from pipeline.config.spec import continuous, dotted, override
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import FAMILIES, family
 from pipeline.params import Params
+from pipeline.params.decides import params_in_use
 from pipeline.params.reading import params_from
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.tracking.record import params_in_use
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}
 """Parameters that are no values of a sweep, and where they belong."""

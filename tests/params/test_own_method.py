@@ -12,10 +12,10 @@ from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.params import tree
+from pipeline.params.decides import params_in_use
 from pipeline.params.reading import load_params
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.tracking.record import params_in_use
 
 OWN = """
 from dataclasses import dataclass, replace

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from pipeline.params.decides import STAGES
 from tests.stages.project import ROOT
 
 CORE = (
@@ -95,6 +96,17 @@ def test_dvc_yaml_lists_every_module_a_stage_imports(stage):
     assert not missing
     shared = within(used, SHARED)
     assert shared == within(shared, set(stages["check"]["deps"]))
+
+
+def test_what_decides_a_stage_is_what_dvc_yaml_makes_it_depend_on():
+    """One place says which settings a stage reads; dvc.yaml names that file, and no parameter besides."""
+    stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())["stages"]
+    assert set(stages) == {"check", *STAGES}
+    for stage in STAGES:
+        assert f"data/settings/{stage}.json" in stages["check"]["outs"]
+        own = [dep for dep in stages[stage]["deps"] if dep.startswith("data/settings/")]
+        assert own == [f"data/settings/{stage}.json"]
+        assert "params" not in stages[stage]
 
 
 def within(names: set[str], places: set[str]) -> set[str]:

@@ -20,3 +20,10 @@ def test_it_runs_and_an_edit_trains_again(project):
     file.write_text(file.read_text().replace("mean(dim=0)", "median(dim=0).values"))
     assert ran(project.dvc("repro")) == ["check", "partition", "train", "evaluate"]
     assert "up to date" in project.dvc("repro")
+
+
+def test_keys_and_sections_may_be_left_out(project):
+    """What is left out has its default, for DVC too."""
+    (project.folder / "params.yaml").write_text("model: {name: linear}\ntrain: {rounds: 12}\n")
+    project.dvc("repro")
+    assert project.json("results/metrics.json")["rounds"] == 12
