@@ -24,7 +24,7 @@ from pipeline.data.datasets import load, prepare
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
-from pipeline.data.schemes import power_law_sizes
+from pipeline.data.schemes.quantity import power_law_sizes
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve

@@ -28,9 +28,6 @@ class Paths:
 
     params = Path("params.yaml")
     checked = Path("data/checked.txt")
-    problem = Path("data/problem.json")
-    method = Path("data/method.json")
-    dealing = Path("data/dealing.json")
     partition = Path("data/federated/partition.npz")
     partition_summary = Path("data/federated/summary.txt")
     model = Path("models/model.pt")
@@ -38,6 +35,10 @@ class Paths:
     mlflow_model = Path("models/mlflow")
     results = Path("results")
     sweep = Path("results/sweep")
+
+    @staticmethod
+    def settings(stage: str) -> Path:
+        return Path("data/settings") / f"{stage}.json"
 
     @staticmethod
     def raw(dataset: str) -> Path:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
+import inspect
 import sys
+from collections.abc import Container
 from modulefinder import ModuleFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pipeline.errors import UserError
 
 FOLDERS = ("examples", "my_methods", "networks")
 """Folders that dvc.yaml's stages depend on: an edit of a file in them runs again what it must."""
+
+
+def registered(package: str, *places: str) -> dict[str, Any]:
+    """Entries of a registry by the names they give themselves. places: module and variable, below the package."""
+    found: dict[str, Any] = {}
+    for place in places:
+        module, _, variable = place.rpartition(".")
+        entry = getattr(importlib.import_module(f"{package}.{module}"), variable)
+        assert entry.name not in found, f"two entries of {package} are named {entry.name}"
+        found[entry.name] = entry
+    return found
 
 
 def found_at(key: str, path: str, kind: type | None, noun: str, how: str = "") -> Any:
@@ -44,6 +58,38 @@ def found_at(key: str, path: str, kind: type | None, noun: str, how: str = "") -
     near = difflib.get_close_matches(attribute, public, n=1) or (public if len(public) == 1 and kind else [])
     fix = f"write {module}.{near[0]}" if near else f"define {attribute} there{how}"
     raise UserError(f"{label}: module {module!r} has no {noun} {attribute!r}. Fix: {fix}.")
+
+
+def fault(own: Any, shipped: Container[str], settings: Any, base: type | None) -> str | None:
+    """What is wrong with the name or the settings of an entry of one's own, and the fix; None if nothing is.
+
+    shipped: names that are taken. settings: the record of its settings, derived from base; None = not looked at yet.
+    """
+    if not isinstance(own.name, str) or not own.name.isidentifier():
+        return f"its name {own.name!r} cannot be a key of params.yaml. Fix: use letters, digits and underscores"
+    if own.name in shipped:
+        return f"its name {own.name!r} is taken by a shipped one. Fix: give it another name"
+    if base is None:
+        return None
+    if not (inspect.isclass(settings) and issubclass(settings, base) and dataclasses.is_dataclass(settings)):
+        where = f"{base.__module__}.{base.__name__}"
+        return f"its settings {settings!r} are no dataclass derived from {base.__name__}. Fix: derive them from {where}"
+    try:
+        settings()
+        get_type_hints(settings)
+    except (TypeError, NameError) as error:
+        return f"its settings cannot be made ({cause(error)}). Fix: give each of them a type and a default"
+    return None
+
+
+def not_called_with(function: Any, count: int) -> str | None:
+    """The complaint about a function that does not take so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        name = getattr(function, "__name__", repr(function))
+        return f"{name} cannot be called with {count} argument{'s' * (count > 1)}. Fix: give it that form"
+    return None
 
 
 def cause(error: Exception) -> str:

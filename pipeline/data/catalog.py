@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -37,47 +37,6 @@ CATALOG: dict[str, DatasetInfo] = {
 
 TOY = "toy"
 """The data set that is none: the toy problem draws its clients from the seed."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What `auto` stands for where it depends on how much data there is."""
-
-    validation_per_label: int
-    selection_per_label: int
-    bad_samples: int  # of each noisy client, under `lead` and `mixed`
-    batch_size: int
-    cleaning_samples: int  # of each client, under `cleaning`
-    cleaning_validation: int
-    imbalance: float  # under `longtail`
-
-
-SMALL = Sizes(10, 5, 100, 32, 100, 10, 0.1)
-LARGE = Sizes(20, 20, 5000, 64, 4500, 50, 0.01)
-FEW_SHOT = replace(LARGE, validation_per_label=0, selection_per_label=0, bad_samples=0)
-LARGE_FROM = 10_000
-
-
-def sizes(images: int, few_shot: bool = False) -> Sizes:
-    """The lead protocol's sizes for that many training images (design and section 4.2 of the lead specification). Where
-    the test has other classes the server holds nothing and no client is bad, whatever the number of images."""
-    if few_shot:
-        return FEW_SHOT
-    return LARGE if images >= LARGE_FROM else SMALL
-
-
-OWN_DATA = ("toy", "few_shot")
-"""Problems with data of their own, which serve no other: the toy's are drawn from the seed; those of `few_shot` are
-tested on classes that nobody trains on. Which these are: `data_for`."""
-
-CLIENT_VALIDATION = 0.2
-"""Share of a client's samples in its own validation part, where the upper level lies there."""
-
-
-def default_groups(classes: int) -> list[list[int]]:
-    """Label groups of the three clean clients: the first half, the next three tenths, the rest."""
-    a, b = classes // 2, classes * 8 // 10
-    return [list(range(a)), list(range(a, b)), list(range(b, classes))]
 
 
 def own_problem(name: str) -> str | None:

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.schemes import SCHEMES
+from pipeline.data.holdings import Draw, Holding
+from pipeline.data.schemes import SCHEMES, Scheme
 from pipeline.data.settings import PartitionSettings
-from pipeline.data.shares import Draw, Share
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
 from pipeline.text import aligned, short_labels
@@ -186,8 +186,9 @@ def make_partition(
     labels = np.asarray(labels, dtype=np.int64)
     validation, selection = _server_sets(labels, classes, partition_params, draw)
     pool = np.setdiff1d(np.arange(len(labels)), np.concatenate([validation, selection]))
-    settings = getattr(partition_params, partition_params.scheme)
-    shares = SCHEMES[partition_params.scheme](pool, labels[pool], classes, settings, draw)
+    scheme = partition_params.dealing
+    settings = getattr(partition_params, scheme.name)
+    shares = scheme.deal(pool, labels[pool], classes, settings, draw)
     own = partition_params.client_validation
     if isinstance(own, str):
         raise ValueError("client_validation is still auto: resolve the settings first")
@@ -195,7 +196,7 @@ def make_partition(
     result = Partition(
         dataset=dataset,
         classes=classes,
-        scheme=partition_params.scheme,
+        scheme=scheme.name,
         seed=seed,
         settings={
             "validation_per_label": partition_params.validation_per_label,
@@ -211,7 +212,7 @@ def make_partition(
         server_validation=validation,
         server_selection=selection,
     )
-    check(result, labels)
+    check(result, labels, scheme)
     return result
 
 
@@ -246,7 +247,7 @@ def _server_sets(
     return np.concatenate(validation), np.concatenate(selection)
 
 
-def _own_validation(share: Share, part: float, draw: Draw, client: int) -> np.ndarray:
+def _own_validation(share: Holding, part: float, draw: Draw, client: int) -> np.ndarray:
     """[n] bool: samples of the client's validation part. All copies of an image go to the same side."""
     if share.validation is not None:
         return share.validation
@@ -259,12 +260,12 @@ def _own_validation(share: Share, part: float, draw: Draw, client: int) -> np.nd
     return chosen[which]
 
 
-def _quality(share: Share, true_labels: np.ndarray) -> float:
+def _quality(share: Holding, true_labels: np.ndarray) -> float:
     """Random labels are right by chance alone, which is no quality."""
     return 0.0 if share.kind in ("noisy", "shuffled") else float((share.labels == true_labels[share.indices]).mean())
 
 
-def _flat(prefix: str, shares: list[Share], masks: list[np.ndarray]) -> dict[str, np.ndarray]:
+def _flat(prefix: str, shares: list[Holding], masks: list[np.ndarray]) -> dict[str, np.ndarray]:
     pairs = list(zip(shares, masks, strict=True))
     return {
         f"{prefix}indices": np.concatenate([share.indices[mask] for share, mask in pairs]),
@@ -273,17 +274,17 @@ def _flat(prefix: str, shares: list[Share], masks: list[np.ndarray]) -> dict[str
     }
 
 
-def check(partition: Partition, true_labels: np.ndarray) -> None:
+def check(partition: Partition, true_labels: np.ndarray, scheme: Scheme | None = None) -> None:
     """The rules at the top of this file; ValueError names the one that is broken, and by whom.
 
-    true_labels: [M] of the training images. If one is broken, the scheme is at fault.
+    true_labels: [M] of the training images. scheme: where it is none of ours. If one is broken, the scheme is at fault.
     """
 
     def require(holds: bool, rule: str) -> None:
         if not holds:
             raise ValueError(f"partition {partition.scheme}: {rule}")
 
-    p, repeats = partition, partition.scheme == "dirichlet"
+    p, repeats = partition, (scheme or SCHEMES[partition.scheme]).repeats
     count = len(true_labels)
     for indices, labels, offsets in (
         (p.indices, p.labels, p.offsets),

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pipeline.config.spec import Auto, Fraction, NonNegativeInt, PositiveInt, Section, param, section
-from pipeline.data import scheme_settings as partitions
+from pipeline.config import own_code
+from pipeline.config.spec import (
+    Auto,
+    Fraction,
+    Named,
+    NonNegativeInt,
+    OpenSection,
+    PositiveInt,
+    Section,
+    one_section_each,
+    param,
+)
+from pipeline.data.schemes import SCHEMES, Scheme
+from pipeline.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -33,25 +45,14 @@ class Subset(Section):
     test: PositiveInt | Literal["all"] = param("all", "number of test images")
 
 
+@one_section_each({name: (scheme.settings, scheme.summary) for name, scheme in SCHEMES.items()})
 @dataclass(frozen=True)
-class PartitionSettings(Section):
+class PartitionSettings(OpenSection):
     """Who holds what."""
 
-    scheme: Literal[
-        "lead",
-        "iid",
-        "shards",
-        "dirichlet",
-        "quantity",
-        "duplicates",
-        "label_noise",
-        "mixed",
-        "cleaning",
-        "longtail",
-        "balanced",
-        "powerlaw",
-        "few_shot",
-    ] = param("lead", "how training samples are dealt to clients; the section of that name holds its settings")
+    scheme: Annotated[str, Named(tuple(SCHEMES), "a Scheme of your own")] = param(
+        "lead", "how training samples are dealt to clients; the section of that name holds its settings"
+    )
     validation_per_label: NonNegativeInt | Auto = param(
         "auto",
         "server's clean validation samples per label; auto = 10 below 10,000 training images, else 20, but 0 for"
@@ -67,16 +68,19 @@ class PartitionSettings(Section):
         "share of each client's samples set aside as its own validation part; auto = 0.2 where the upper level of the"
         " problem lies there, else 0",
     )
-    lead: partitions.Lead = section(partitions.Lead, "label groups and noise clients")
-    iid: partitions.Iid = section(partitions.Iid, "equal random parts")
-    shards: partitions.Shards = section(partitions.Shards, "few labels per client")
-    dirichlet: partitions.Dirichlet = section(partitions.Dirichlet, "label shares from a Dirichlet distribution")
-    quantity: partitions.Quantity = section(partitions.Quantity, "sizes from a power law")
-    duplicates: partitions.Duplicates = section(partitions.Duplicates, "label groups and copies of one of them")
-    label_noise: partitions.LabelNoise = section(partitions.LabelNoise, "wrong labels at a rate per client")
-    mixed: partitions.Mixed = section(partitions.Mixed, "label groups and bad clients of every kind")
-    cleaning: partitions.Cleaning = section(partitions.Cleaning, "wrong labels everywhere, clean validation parts")
-    longtail: partitions.Longtail = section(partitions.Longtail, "imbalanced classes in equal parts")
-    balanced: partitions.Balanced = section(partitions.Balanced, "everybody the same number of every label")
-    powerlaw: partitions.Powerlaw = section(partitions.Powerlaw, "few labels per client, sizes from a power law")
-    few_shot: partitions.FewShot = section(partitions.FewShot, "tasks of a few classes with a few samples each")
+
+    @property
+    def dealing(self) -> Scheme:
+        """What `scheme` names."""
+        return scheme_named(self.scheme)
+
+
+def scheme_named(name: str) -> Scheme:
+    """The scheme of that name or dotted path; UserError, in one line, for whatever is wrong with either."""
+    if name in SCHEMES:
+        return SCHEMES[name]
+    found: Scheme = own_code.found_at("partition.scheme", name, Scheme, "Scheme", " as a Scheme(...)")
+    fault = own_code.fault(found, SCHEMES, found.settings, Section) or own_code.not_called_with(found.deal, 5)
+    if fault:
+        raise UserError(f"partition.scheme = {name!r}: {fault}.")
+    return found

@@ -6,30 +6,16 @@ unknown name and a method that does not fit its problem are answered with what i
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any
 
 from pipeline.config import own_code
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.base import Algorithm, Family
-from pipeline.problems.forms import OFFERS, Form
+from pipeline.problems.forms import Form
+from pipeline.problems.registry import PROBLEMS, problem_named
 
-
-def _registered(*places: str) -> dict[str, Algorithm[Any]]:
-    """name -> method. places: module and variable, below this folder."""
-    found: dict[str, Algorithm[Any]] = {}
-    for place in places:
-        module, _, variable = place.rpartition(".")
-        algorithm: Algorithm[Any] = getattr(import_module(f"{__package__}.{module}"), variable)
-        assert algorithm.name not in found, f"two methods are named {algorithm.name}"
-        found[algorithm.name] = algorithm
-    return found
-
-
-ALGORITHMS = _registered(
+ALGORITHMS: dict[str, Algorithm[Any]] = own_code.registered(
+    "pipeline.methods",
     "client_weighting.primal_dual.PRIMAL_DUAL",
     "client_weighting.rfho.RFHO",
     "client_weighting.fednest.FEDNEST",
@@ -67,9 +53,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Family -> its methods."""
 
+
+def fits(algorithm: Algorithm[Any], problem: str) -> bool:
+    """Whether the problem offers a form that the method solves."""
+    return not {*problem_named(problem).offers}.isdisjoint(algorithm.family.solves)
+
+
 FITS: dict[str, tuple[str, ...]] = {
-    problem: tuple(family for family, (first, *_) in FAMILIES.items() if {*forms} & {*ALGORITHMS[first].family.solves})
-    for problem, forms in OFFERS.items()
+    problem: tuple(family for family, (first, *_) in FAMILIES.items() if fits(ALGORITHMS[first], problem))
+    for problem in PROBLEMS
 }
 """Problem -> families of methods."""
 
@@ -81,52 +73,24 @@ def algorithm_named(name: str) -> Algorithm[Any]:
     if "." not in name:
         raise not_allowed("algorithm", name, f"one of {', '.join(ALGORITHMS)}, or a dotted path", "write one of them")
     found: Algorithm[Any] = own_code.found_at("algorithm", name, Algorithm, "Algorithm", " as an Algorithm(...)")
-    for wrong, fix in _faults(found):
-        raise UserError(f"algorithm = {name!r}: {wrong}. Fix: {fix}.")
+    fault = own_code.fault(found, ALGORITHMS, None, None) or _no_family(found)
+    fault = fault or own_code.fault(found, ALGORITHMS, found.options, found.family.options)
+    for part, count in ((found.init, 1), (found.step, 2), (found.step_sizes, 1), (found.inner_steps, 1)):
+        fault = fault or own_code.not_called_with(part, count)
+    if fault:
+        raise UserError(f"algorithm = {name!r}: {fault}.")
     return found
 
 
-def _faults(own: Algorithm[Any]) -> Iterator[tuple[str, str]]:
-    """(what is wrong with the record of a method of one's own, the fix)."""
-    if not isinstance(own.name, str) or not own.name.isidentifier():
-        yield f"its name {own.name!r} cannot be a key of params.yaml", "name it by letters, digits and underscores"
-    if own.name in ALGORITHMS:
-        yield f"its name {own.name!r} is a shipped method's", "give it another name"
-    if not isinstance(own.family, Family):
-        yield f"its family is {own.family!r}", "take one, such as WEIGHTING of pipeline.methods.client_weighting"
-        return
-    base = own.family.options
-    if not (inspect.isclass(own.options) and issubclass(own.options, base) and dataclasses.is_dataclass(own.options)):
-        where = f"{base.__module__}.{base.__name__}"
-        yield f"its options {own.options!r} are no dataclass derived from {base.__name__}", f"derive them from {where}"
-        return
-    try:
-        own.options()
-        get_type_hints(own.options)
-    except (TypeError, NameError) as error:
-        yield f"its options cannot be made ({own_code.cause(error)})", "give every hyper-parameter a type and a default"
-    for part, count in ((own.init, 1), (own.step, 2), (own.step_sizes, 1), (own.inner_steps, 1)):
-        if not _takes(part, count):
-            yield f"{getattr(part, '__name__', part)!r} cannot be called with {count} argument(s)", "see Algorithm"
-
-
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many arguments."""
-    try:
-        inspect.signature(function).bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
-
-
-def fits(algorithm: Algorithm[Any], problem: str) -> bool:
-    """Whether the problem offers a form that the method solves."""
-    return not {*OFFERS[problem]}.isdisjoint(algorithm.family.solves)
+def _no_family(own: Algorithm[Any]) -> str | None:
+    if isinstance(own.family, Family):
+        return None
+    return f"its family is {own.family!r}. Fix: take one, such as WEIGHTING of pipeline.methods.client_weighting"
 
 
 def fitting(problem: str) -> list[str]:
     """The methods for a problem."""
-    return [method for name in FITS[problem] for method in FAMILIES[name]]
+    return [method for names in FAMILIES.values() for method in names if fits(ALGORITHMS[method], problem)]
 
 
 def method_for(name: str, problem: str) -> str:

@@ -6,8 +6,7 @@ Reading (`pipeline.params.reading`) needs pydantic and ruamel.yaml; the records 
 from pipeline.config.sections import Federation, Sweep, Tracking, Train
 from pipeline.data.settings import Data, PartitionSettings, Subset
 from pipeline.models.settings import Model
-from pipeline.params.tree import Algorithms, Params
-from pipeline.problems.settings import Problems
+from pipeline.params.tree import Algorithms, Params, Problems
 
 __all__ = [
     "Algorithms",

@@ -14,7 +14,7 @@ from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Algorithm
 from pipeline.methods.registry import fits
 from pipeline.params.reading import schema
-from pipeline.problems.forms import OFFERS
+from pipeline.problems.registry import PROBLEMS
 
 ROOMS = {
     "client_weighting": ("client weights", "client weighting", "clients answer at one shared model"),
@@ -47,7 +47,7 @@ def methods_in(room: str) -> list[Algorithm]:
 def problems_of(methods: Iterable[Algorithm]) -> list[str]:
     """What at least one of them fits."""
     listed = list(methods)
-    return [problem for problem in OFFERS if any(fits(method, problem) for method in listed)]
+    return [problem for problem in PROBLEMS if any(fits(method, problem) for method in listed)]
 
 
 def _families() -> str:

@@ -10,7 +10,6 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 
 from pipeline.config.loading import checked, read_yaml
-from pipeline.methods import ALGORITHMS
 from pipeline.params.tree import Params, params_of
 
 
@@ -22,21 +21,36 @@ def load_params(path: Path) -> Params:
 def params_from(tree: dict[str, Any], name: str) -> Params:
     """Nested dictionaries as parameters. name: where they come from, for the messages.
 
-    A section of `algorithms` that no method shipped has, and whose name is close to none, belongs to a method of one's
-    own; unless that is in use, it is not looked at.
+    A section of `algorithms`, `partition` or `problems` that nothing shipped has, and whose name is close to none,
+    belongs to a method, scheme or problem of one's own; unless that is in use, it is not looked at.
     """
-    algorithm, sections = tree.get("algorithm"), tree.get("algorithms")
-    kind = params_of(algorithm) if isinstance(algorithm, str) and "." in algorithm else Params
-    known = [field.name for field in dataclasses.fields(get_type_hints(kind)["algorithms"])]
-    if isinstance(sections, dict):
-        kept = {key: each for key, each in sections.items() if key in known or _misspelt(key, each)}
-        tree = tree | {"algorithms": kept}
-    return checked(kind, tree, name)
+    default, partition = Params(), tree.get("partition")
+    algorithm = _own(tree.get("algorithm"), default.algorithm)
+    scheme = _own(partition.get("scheme") if isinstance(partition, dict) else None, default.partition.scheme)
+    kind = params_of(algorithm, scheme, _own(tree.get("problem"), default.problem))
+    hints = get_type_hints(kind)
+    kept = {
+        key: _kept(tree[key], hints[key])
+        for key in ("algorithms", "partition", "problems")
+        if isinstance(tree.get(key), dict)
+    }
+    return checked(kind, tree | kept, name)
 
 
-def _misspelt(key: Any, section: Any) -> bool:
-    """Whether a key of `algorithms` is more likely a mistake than a method of one's own."""
-    return not isinstance(section, dict) or bool(difflib.get_close_matches(str(key), ALGORITHMS, n=1, cutoff=0.75))
+def _own(value: Any, default: str) -> str:
+    """A dotted path; the default in place of a name, which is checked with all values."""
+    return value if isinstance(value, str) and "." in value else default
+
+
+def _kept(sections: dict[str, Any], record: type) -> dict[str, Any]:
+    """Those that the record has or that are more likely a mistake than a section of something of one's own."""
+    known = [field.name for field in dataclasses.fields(record)]
+
+    def looked_at(key: Any) -> bool:
+        alike = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
+        return key in known or bool(alike) or not isinstance(sections[key], dict)
+
+    return {key: value for key, value in sections.items() if looked_at(key)}
 
 
 def schema() -> dict[str, Any]:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.representer import RoundTripRepresenter
 
-from pipeline.config.loading import checked, parsed, read_yaml
+from pipeline.config.loading import parsed, read_yaml
 from pipeline.config.spec import dotted
 from pipeline.errors import UserError, not_allowed
-from pipeline.params.reading import load_params
+from pipeline.params.reading import load_params, params_from
 from pipeline.params.rules import check_rules
 from pipeline.params.tree import Params
 
@@ -55,10 +56,11 @@ def write_recipe(name: str, params: Path, folder: Path = FOLDER) -> list[Change]
     settings = read_recipe(name, folder)
     yaml = _round_trip()
     tree = read_yaml(params, yaml)
-    changes = [change for key, value in settings.items() if (change := _set(tree, key, value))]
+    defaults = dotted(Params())
+    changes = [change for key, value in settings.items() if (change := _set(tree, key, value, defaults[key]))]
     text = io.StringIO()
     yaml.dump(tree, text)
-    after = checked(Params, parsed(text.getvalue(), params.name), f"recipe {name}")
+    after = params_from(parsed(text.getvalue(), params.name), f"recipe {name}")
     try:
         check_rules(after)
     except UserError as error:
@@ -91,12 +93,12 @@ def _nearest(word: str, known: list[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), None)
 
 
-def _set(tree: Any, key: str, value: Any) -> Change | None:
-    """Set one parameter in a round-trip tree; None if it has that value already."""
+def _set(tree: Any, key: str, value: Any, default: Any) -> Change | None:
+    """Set one parameter in a round-trip tree; None if it has that value already. default: what it is if left out."""
     *sections, last = key.split(".")
     for section in sections:
-        tree = tree[section]
-    old = tree[last]
+        tree = tree.setdefault(section, CommentedMap())
+    old = tree.get(last, default)
     if old == value:
         return None
     tree[last] = value

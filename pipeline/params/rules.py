@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pipeline.data.catalog import OWN_DATA, data_for, own_problem
-from pipeline.data.scheme_settings import DEALS_VALIDATION, require_rates
+from pipeline.data.catalog import data_for, own_problem
+from pipeline.data.schemes import SCHEMES
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.params.resolve import problem_in_use
 from pipeline.params.tree import Params
-from pipeline.problems.forms import upper_on_clients
+from pipeline.problems.registry import OWN_DATA, problem_named
 
 
 def check_rules(params: Params) -> None:
     """UserError for the first setting that cannot work, whatever the data."""
     _problem(params)
-    require_rates("partition.mixed.flip_rates", params.partition.mixed.flip_rates)
-    require_rates("partition.label_noise.rates", params.partition.label_noise.rates)
+    for name, scheme in SCHEMES.items():
+        scheme.check(f"partition.{name}", getattr(params.partition, name))
     _pair(params)
     if own_problem(params.data.name) == "toy":
         _has_products(params.train.precision)
@@ -60,7 +60,7 @@ def _problem(params: Params) -> None:
                 f" {' or '.join(names)} come together. Fix: {fix}."
             )
     few_shot = own == "few_shot"
-    if own != "toy" and few_shot != (scheme == "few_shot"):
+    if own != "toy" and few_shot != (params.partition.dealing.own_problem == "few_shot"):
         raise UserError(
             f"partition.scheme: {scheme} does not go with data.name: {name}: the scheme few_shot and the data"
             f" {' or '.join(data_for('few_shot'))} come together. Fix: partition.scheme:"
@@ -100,25 +100,25 @@ def _validation(params: Params) -> None:
     """The upper level needs samples, and right labels on them."""
     part = params.partition
     problem = problem_in_use(params)
-    own, scheme = part.client_validation, part.scheme
+    own, scheme, dealing = part.client_validation, part.scheme, part.dealing
     cleaning = params.problems.data_cleaning.validation
-    if scheme in DEALS_VALIDATION and own not in ("auto", 0):
-        size = {"cleaning": "validation_samples", "few_shot": "queries"}[scheme]
+    if dealing.validation_size and own not in ("auto", 0):
         raise not_allowed(
             "partition.client_validation",
             own,
             f"auto or 0 with partition.scheme: {scheme}, which deals out validation parts of its own",
-            f"set it to auto; their size is partition.{scheme}.{size}",
+            f"set it to auto; their size is partition.{dealing.name}.{dealing.validation_size}",
         )
-    on_clients = upper_on_clients(problem, cleaning, scheme)
-    if on_clients and own == 0 and scheme not in DEALS_VALIDATION:
+    formulation = problem_named(problem)
+    on_clients = formulation.upper_on_clients(getattr(params.problems, formulation.name), dealing.clean_validation)
+    if on_clients and own == 0 and not dealing.validation_size:
         raise not_allowed(
             "partition.client_validation",
             own,
             f"above 0 for problem: {problem}, whose upper level is the clients' own validation parts",
             "set it to auto, which is 0.2 here",
         )
-    if problem == "data_cleaning" and cleaning == "clients" and scheme in ("lead", "label_noise", "mixed"):
+    if problem == "data_cleaning" and cleaning == "clients" and dealing.wrong_labels:
         raise UserError(
             f"problems.data_cleaning.validation: clients does not go with partition.scheme: {scheme}, where the labels"
             " of the clients' validation parts are as wrong as those of their training parts. Fix: validation: auto, or"

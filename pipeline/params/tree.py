@@ -8,20 +8,26 @@ from typing import Annotated, Any
 
 from pipeline.config.sections import Federation, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
-from pipeline.data.settings import Data, PartitionSettings, Subset
+from pipeline.data.schemes import SCHEMES
+from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
 from pipeline.methods import ALGORITHMS, Algorithm
 from pipeline.methods.registry import algorithm_named
 from pipeline.models.settings import Model
-from pipeline.problems.forms import OFFERS
-from pipeline.problems.settings import Problems
+from pipeline.problems.forms import Formulation
+from pipeline.problems.registry import PROBLEMS, problem_named
 
 MethodName = Annotated[str, Named(tuple(ALGORITHMS), "an Algorithm of your own")]
-ProblemName = Annotated[str, Named(("auto", *OFFERS))]
+ProblemName = Annotated[str, Named(("auto", *PROBLEMS), "a Formulation of your own")]
 
 
 @one_section_each({name: (method.options, method.summary) for name, method in ALGORITHMS.items()})
 class Algorithms(OpenSection):
     """One section per method; only the one named by `algorithm` is in use."""
+
+
+@one_section_each({name: (problem.settings, problem.summary) for name, problem in PROBLEMS.items()})
+class Problems(OpenSection):
+    """One section per problem; only the one in use counts."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,37 @@ class Params(Section):
         """The method's hyper-parameters."""
         return getattr(self.algorithms, self.method.name)
 
+    @property
+    def formulation(self) -> Formulation:
+        """What `problem` names; ValueError while it is auto."""
+        if self.problem == "auto":
+            raise ValueError("problem is still auto: resolve the settings first")
+        return problem_named(self.problem)
 
-def params_of(algorithm: str) -> type[Params]:
-    """The record of a params.yaml with that `algorithm`: a method of one's own has a section too."""
-    return Params if algorithm in ALGORITHMS else _with_section(algorithm)
+    @property
+    def problem_settings(self) -> Any:
+        """The settings of the problem."""
+        return getattr(self.problems, self.formulation.name)
 
 
 @cache
-def _with_section(path: str) -> type[Params]:
-    own = algorithm_named(path)
-    sections = one_section_each({own.name: (own.options, own.summary)})(Algorithms)
-    field = ("algorithms", sections, section(sections, Algorithms.__doc__ or ""))
-    return make_dataclass("Params", [field], bases=(Params,), frozen=True)
+def params_of(algorithm: str, scheme: str, problem: str) -> type[Params]:
+    """The record of a params.yaml with that `algorithm`, `partition.scheme` and `problem`: each of one's own has a
+    section."""
+    fields = []
+    if algorithm not in ALGORITHMS:
+        own = algorithm_named(algorithm)
+        fields.append(_with("algorithms", Algorithms, own.name, own.options, own.summary))
+    if scheme not in SCHEMES:
+        dealing = scheme_named(scheme)
+        fields.append(_with("partition", PartitionSettings, dealing.name, dealing.settings, dealing.summary))
+    if problem not in ("auto", *PROBLEMS):
+        formulation = problem_named(problem)
+        fields.append(_with("problems", Problems, formulation.name, formulation.settings, formulation.summary))
+    return make_dataclass("Params", fields, bases=(Params,), frozen=True) if fields else Params
+
+
+def _with(field: str, sections: type[OpenSection], name: str, record: type, summary: str) -> tuple[str, type, Any]:
+    """A field of Params whose sections have one more."""
+    kind = one_section_each({name: (record, summary)})(sections)
+    return field, kind, section(kind, sections.__doc__ or "")

@@ -14,18 +14,36 @@ measured where a method has the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pipeline import randomness
+from pipeline.config.spec import Auto, Section, param
+from pipeline.data.catalog import CATALOG
+from pipeline.models import Normalise
 from pipeline.problems.base import Variables
+from pipeline.problems.forms import Facts, Form, Formulation, Given
 from pipeline.problems.images import ImageBatch, Images
 from pipeline.problems.served import logits
 
 MARGIN = 4
 """Pixels of padding around an image before a crop."""
+
+
+@dataclass(frozen=True)
+class ConsensusSettings(Section):
+    """One model for everybody: the mean of the clients' training losses."""
+
+    augment: bool | Auto = param(
+        "auto",
+        "random flips and crops of training images, on the device; auto = on for colour images, off elsewhere",
+    )
+    normalise: bool | Auto = param(
+        "auto", "channels to mean 0 and deviation 1, within the network; auto = on for colour images, off elsewhere"
+    )
 
 
 @dataclass(frozen=True)
@@ -81,3 +99,30 @@ def augmented(X: Tensor, u: Tensor, fill: tuple[float, ...] = ()) -> Tensor:
     padded[:, :, MARGIN:-MARGIN, MARGIN:-MARGIN] = X
     image, channel = (torch.arange(count, device=X.device) for count in (M, C))
     return padded[image[:, None, None, None], channel[:, None, None], row[:, None, :, None], column[:, None, None, :]]
+
+
+def resolve(settings: ConsensusSettings, facts: Facts) -> ConsensusSettings:
+    """Colour images are augmented and normalised."""
+    augment = facts.colour if settings.augment == "auto" else settings.augment
+    normalise = facts.colour if settings.normalise == "auto" else settings.normalise
+    return replace(settings, augment=augment, normalise=normalise)
+
+
+def build(settings: ConsensusSettings, given: Given) -> Consensus:
+    """Normalisation is the network's first layer, so that whoever serves the network gives it plain images; padding
+    is then the mean colour, which that layer turns into 0."""
+    model, info = given.model, CATALOG[given.params.data.name]
+    if settings.normalise is True:
+        model = model.after(partial(Normalise, info.means, info.deviations))
+    fill = info.means if settings.normalise is True else ()
+    return Consensus(model, given.data, augment=settings.augment is True, fill=fill, served=given.params.hyper.served)
+
+
+CONSENSUS = Formulation(
+    name="consensus",
+    summary="one model that minimises the mean of the clients' losses",
+    settings=ConsensusSettings,
+    offers=(Form.LOCAL_MEAN,),
+    build=build,
+    resolve=resolve,
+)

@@ -37,13 +37,38 @@ another method.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import Auto, PositiveFloat, Section, param
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import ImageBilevel, Minibatch
+from pipeline.problems.forms import Facts, Form, Formulation, Given
+
+
+@dataclass(frozen=True)
+class DataCleaningSettings(Section):
+    """A weight for every training sample."""
+
+    validation: Literal["auto", "clients", "server"] = param(
+        "auto",
+        "whose clean samples the upper level is: clients = their own validation parts; server = its validation set;"
+        " auto = clients on `partition.scheme: cleaning`, else server",
+    )
+    scores: Literal["averaged", "sharded"] = param(
+        "averaged",
+        "averaged = all clients exchange all scores, as the paper; sharded = the same run, but scores stay with"
+        " their samples and no floats are counted for them (what a client must do for that: problems/data_cleaning.py)",
+    )
+    scale: PositiveFloat | Auto = param(
+        "auto",
+        "a sample's weight is sigmoid(scale x): a step eta of x is one of scale^2 eta of the scores; auto = the root of"
+        " the number of training samples, which suits the methods' usual steps; 1 = the paper",
+    )
+    l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss", ge=0, symbol="rho")
 
 
 @dataclass(frozen=True)
@@ -120,3 +145,34 @@ def _chance(scores: Tensor, wrong: Tensor) -> float:
     right, bad = (level[mask].bincount(minlength=levels).double() for mask in (~wrong, wrong))
     below = bad.cumsum(0) - bad
     return float(right @ (below + bad / 2) / (right.sum() * bad.sum()))
+
+
+def upper_on_clients(settings: DataCleaningSettings, clean_parts: bool) -> bool:
+    """`auto` means the clients' own parts where the scheme deals out clean ones."""
+    return settings.validation == "clients" or (settings.validation == "auto" and clean_parts)
+
+
+def resolve(settings: DataCleaningSettings, facts: Facts) -> DataCleaningSettings:
+    """Whose samples the upper level is."""
+    return replace(settings, validation="clients" if upper_on_clients(settings, facts.clean_parts) else "server")
+
+
+def build(settings: DataCleaningSettings, given: Given) -> DataCleaning:
+    """A score per training sample, in units of `scale`."""
+    scale = len(given.data.labels) ** 0.5 if isinstance(settings.scale, str) else settings.scale
+    sharded, validation = settings.scores == "sharded", settings.validation
+    assert validation != "auto"
+    return DataCleaning(
+        given.model, given.data, given.probabilities, settings.l2, scale, validation, given.server_batch, sharded
+    )
+
+
+DATA_CLEANING = Formulation(
+    name="data_cleaning",
+    summary="a weight for every training sample",
+    settings=DataCleaningSettings,
+    offers=(Form.COMMON_LOWER,),
+    build=build,
+    resolve=resolve,
+    upper_on_clients=upper_on_clients,
+)

@@ -26,12 +26,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipeline.config.spec import Section, param
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import ImageBilevel, Minibatch
+from pipeline.problems.forms import Form, Formulation, Given
 from pipeline.problems.served import logits
 
 WORST = 0.1
 """Share of the clients whose mean accuracy is reported as that of the worst."""
+
+
+@dataclass(frozen=True)
+class FairSettings(Section):
+    """Client weights that help the worst clients."""
+
+    q: float = param(
+        1.0, "upper loss = (validation loss)^(q+1)/(q+1); 0 = the mean; larger = the worst counts more", ge=0
+    )
+    l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss", ge=0, symbol="rho")
 
 
 @dataclass(frozen=True)
@@ -93,3 +105,18 @@ class Fair(ImageBilevel):
         flat = data.training.owners * data.classes + data.labels
         counts = flat.bincount(minlength=self.clients * data.classes).view(self.clients, data.classes).double()
         return counts @ per_class / counts.sum(dim=1)
+
+
+def build(settings: FairSettings, given: Given) -> Fair:
+    """The upper loss with the power q."""
+    return Fair(given.model, given.data, given.probabilities, settings.l2, settings.q)
+
+
+FAIR = Formulation(
+    name="fair",
+    summary="client weights that help the worst clients",
+    settings=FairSettings,
+    offers=(Form.COMMON_LOWER,),
+    build=build,
+    upper_on_clients=lambda settings, clean_parts: True,
+)

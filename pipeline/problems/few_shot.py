@@ -30,11 +30,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.config.spec import Section, param
 from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError, not_allowed
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import BodyAbove, Minibatch, cross_entropies
+from pipeline.problems.forms import Form, Formulation, Given
+from pipeline.problems.hyper_representation import require_head
 from pipeline.problems.served import CHUNK
 from pipeline.seeds import numpy_generator
 
@@ -42,6 +45,14 @@ NEWTON_STEPS, HALVINGS = 20, 12
 """For a new task's last layer."""
 HESSIAN_NUMBERS = 2**24
 """So many entries of Hessians at a time; memory grows with them."""
+
+
+@dataclass(frozen=True)
+class FewShotSettings(Section):
+    """The body of the network above, a last layer for each of a client's tasks below."""
+
+    mu: float = param(0.01, "mu/2 ||y||^2 is added to every task's training loss", gt=0, symbol="rho")
+    test_tasks: int = param(100, "so many tasks of new classes are tested, each with a last layer fitted to it", ge=1)
 
 
 @dataclass(frozen=True)
@@ -225,3 +236,26 @@ def require_features(model: FlatModel, data: FederatedData, name: str) -> None:
             f"problem: few_shot: the last linear layer of model.name: {name} cannot be taken off. Fix: call it once, as"
             " a module, on features [batch, features], and end forward with it."
         )
+
+
+def build(settings: FewShotSettings, given: Given) -> FewShot:
+    """Tasks as `partition.few_shot` dealt them."""
+    model, data, name = given.model, given.data, given.params.model.name
+    dealt = given.params.partition.few_shot
+    require_head(model, data, name, "few_shot")
+    require_features(model, data, name)
+    ways, shots, queries = dealt.ways, dealt.shots, dealt.queries
+    new_tasks(data.test_labels.cpu().numpy(), ways, shots + queries, 1)  # UserError if the test has too few classes
+    tasks = int(data.sizes[0]) // (ways * shots)
+    return FewShot(model, data, given.probabilities, ways, shots, queries, tasks, settings.mu, settings.test_tasks)
+
+
+FEW_SHOT = Formulation(
+    name="few_shot",
+    summary="body above, a last layer for each task below",
+    settings=FewShotSettings,
+    offers=(Form.LOCAL_LOWER,),
+    build=build,
+    upper_on_clients=lambda settings, clean_parts: True,
+    own_data=True,
+)

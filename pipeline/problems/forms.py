@@ -1,4 +1,4 @@
-"""The forms in which a problem can be put to a method.
+"""What a problem is in params.yaml, and the forms in which it can be put to a method.
 
 A problem offers one or more of them, a family of methods solves one or more; a method fits a problem that offers a form
 which it solves.
@@ -14,7 +14,13 @@ which it solves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
+
+import torch
+from torch import Tensor
 
 
 class Form(Enum):
@@ -27,25 +33,63 @@ class Form(Enum):
     LOCAL_MEAN = auto()
 
 
-OFFERS: dict[str, tuple[Form, ...]] = {
-    "client_weighting": (Form.SHARED_MODEL, Form.COMMON_LOWER, Form.LOCAL_WEIGHTS),
-    "hyper_representation": (Form.COMMON_LOWER, Form.LOCAL_LOWER),
-    "few_shot": (Form.LOCAL_LOWER,),
-    "data_cleaning": (Form.COMMON_LOWER,),
-    "loss_tuning": (Form.COMMON_LOWER,),
-    "fair": (Form.COMMON_LOWER,),
-    "consensus": (Form.LOCAL_MEAN,),
-    "toy": (Form.SHARED_MODEL, Form.COMMON_LOWER),
-}
-"""Problem -> the forms it offers."""
+@dataclass(frozen=True)
+class Facts:
+    """What `auto` in a problem's settings may depend on. heads: kinds that the method learns, the preferred one first.
+    clean_parts: whether the partition scheme deals out clean validation parts. colour: whether images are."""
+
+    heads: tuple[str, ...]
+    clean_parts: bool
+    colour: bool
 
 
-def upper_on_clients(problem: str, cleaning_validation: str, scheme: str) -> bool:
-    """Whether the upper level lies on the clients' own validation parts, not on the server's validation set.
+@dataclass(frozen=True)
+class Given:
+    """What a problem is built from. params: the run's, without `auto`. model, data: of images; None on the toy."""
 
-    cleaning_validation: problems.data_cleaning.validation; its auto means the clients' own where the scheme deals out
-    clean ones.
+    params: Any
+    model: Any = None
+    data: Any = None
+
+    def offers(self, *forms: Form) -> bool:
+        """Whether the method solves one of these forms."""
+        return not set(forms).isdisjoint(self.params.method.family.solves)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """p: 1/N, or in proportion to the clients' training samples, as federation.aggregation says; [N]."""
+        sizes = self.data.sizes
+        shares = torch.ones_like(sizes) if self.params.federation.aggregation == "uniform" else sizes
+        return (shares / shares.sum()).to(self.data.dtype)
+
+    @property
+    def server_batch(self) -> int | None:
+        """Size of the server's minibatch; None = its whole validation set."""
+        size = self.params.federation.validation_batch_size
+        return None if size == "all" else size
+
+
+def as_they_are(settings: Any, facts: Facts) -> Any:
+    """Settings without any `auto`."""
+    return settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formulation:
+    """A problem as params.yaml names it.
+
+    name: there. summary: what it is, in a line. settings: the record of its section, `problems.<name>`. offers: the
+    forms in which it is put to a method. build(settings, given) -> the problem; UserError for settings that do not fit
+    the data. resolve(settings, facts) -> settings without `auto`. upper_on_clients(settings, clean_parts): whether the
+    upper level lies on the clients' own validation parts, not on the server's validation set. own_data: it is served by
+    data of its own, which serve no other problem.
     """
-    if problem == "data_cleaning":
-        return cleaning_validation == "clients" or (cleaning_validation == "auto" and scheme == "cleaning")
-    return problem in ("hyper_representation", "few_shot", "loss_tuning", "fair")
+
+    name: str
+    summary: str
+    settings: type[Any]
+    offers: tuple[Form, ...]
+    build: Callable[[Any, Given], Any]
+    resolve: Callable[[Any, Facts], Any] = as_they_are
+    upper_on_clients: Callable[[Any, bool], bool] = lambda settings, clean_parts: False
+    own_data: bool = False

@@ -21,10 +21,19 @@ import torch
 from torch import Tensor
 
 from pipeline import projections
+from pipeline.config.spec import Section, param
 from pipeline.data.federated import FederatedData
 from pipeline.models import FlatModel
 from pipeline.problems.base import Batch, Variables, WeightingProblem
 from pipeline.problems.client_weighting import ClientWeighting
+from pipeline.problems.forms import Form, Formulation, Given
+
+
+@dataclass(frozen=True)
+class ClientWeightingSettings(Section):
+    """Weights over clients: the validation loss above, the weighted training losses below."""
+
+    l2: float = param(0.0, "adds l2/2 ||w||^2 to every client's training loss", ge=0)
 
 
 class EachWeighting(WeightingProblem, Protocol):
@@ -134,3 +143,23 @@ class GeneralImageWeighting(GeneralWeighting):
 
     def network(self, variables: Variables) -> Tensor:
         return variables["y"]
+
+
+def build(settings: ClientWeightingSettings, given: Given) -> ClientWeighting | GeneralImageWeighting:
+    """In the form that the method solves."""
+    problem = ClientWeighting(given.model, given.data, l2=settings.l2, validation_batch=given.server_batch)
+    at_one_model = given.offers(Form.SHARED_MODEL, Form.LOCAL_WEIGHTS)
+    return problem if at_one_model else GeneralImageWeighting(problem)
+
+
+CLIENT_WEIGHTING = Formulation(
+    name="client_weighting",
+    summary="learn how much to trust each client",
+    settings=ClientWeightingSettings,
+    offers=(
+        Form.SHARED_MODEL,
+        Form.COMMON_LOWER,
+        Form.LOCAL_WEIGHTS,
+    ),
+    build=build,
+)

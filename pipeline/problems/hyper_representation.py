@@ -21,7 +21,8 @@ the unsquared norm along the weight itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,11 +30,30 @@ from torch import Tensor
 from torch.func import vmap
 
 from pipeline import randomness
+from pipeline.config.spec import PositiveInt, Section, param
 from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import BodyAbove, Minibatch, cross_entropies
+from pipeline.problems.forms import Facts, Form, Formulation, Given
+
+
+@dataclass(frozen=True)
+class HyperRepresentationSettings(Section):
+    """The body of the network above, its last layer below."""
+
+    heads: Literal["auto", "shared", "local"] = param(
+        "auto", "shared = one last layer for all clients; local = one each; auto = what the algorithm is made for"
+    )
+    reg: Literal["sq", "norm", "none"] = param(
+        "sq",
+        "of the last layer y, below: sq = mu/2 ||y||^2; norm = mu (||W|| + ||b||), as the public FedNest code; none",
+    )
+    mu: float = param(0.001, "strength of `reg`; the public code's 0.05 goes with norm", ge=0)
+    measured_samples: PositiveInt | Literal["all"] = param(
+        10_000, "so many of the clients' samples, at most, are looked at for the training accuracy; all = every one"
+    )
 
 
 @dataclass(frozen=True)
@@ -154,3 +174,31 @@ def require_head(model: FlatModel, data: FederatedData, name: str, problem: str 
             f"problem: {problem}: the last linear layer of model.name: {name} is not what makes its logits,"
             f" or has no bias. Fix: define it last and end forward with it."
         )
+
+
+def resolve(settings: HyperRepresentationSettings, facts: Facts) -> HyperRepresentationSettings:
+    """Heads of the kind that the method learns."""
+    own: Any = next(iter(facts.heads), "shared")
+    return replace(settings, heads=own) if settings.heads == "auto" else settings
+
+
+def build(settings: HyperRepresentationSettings, given: Given) -> HyperRepresentation:
+    """With one head for all clients, or one each."""
+    require_head(given.model, given.data, given.params.model.name)
+    kind = LocalHyperRepresentation if settings.heads == "local" else HyperRepresentation
+    measured = None if settings.measured_samples == "all" else settings.measured_samples
+    return kind(given.model, given.data, given.probabilities, settings.reg, settings.mu, measured)
+
+
+HYPER_REPRESENTATION = Formulation(
+    name="hyper_representation",
+    summary="body above, last layer below",
+    settings=HyperRepresentationSettings,
+    offers=(
+        Form.COMMON_LOWER,
+        Form.LOCAL_LOWER,
+    ),
+    build=build,
+    resolve=resolve,
+    upper_on_clients=lambda settings, clean_parts: True,
+)

@@ -24,9 +24,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.config.spec import Auto, Ratio, Section, param
 from pipeline.data.federated import FederatedData
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, client_means, cross_entropies
+from pipeline.problems.forms import Form, Formulation, Given
+
+
+@dataclass(frozen=True)
+class LossTuningSettings(Section):
+    """A temperature and a shift per class in the training loss, so that rare classes are learned."""
+
+    class_weights: Ratio | Auto = param(
+        "auto",
+        "of the upper level's cross-entropy: a number r = class c of C counts r^(-c/(C-1)), 0.01 in the public code;"
+        " auto = one over the class's training samples",
+    )
+    l2: float = param(0.001, "adds l2/2 ||y||^2 to every client's training loss; 0 = the public code", ge=0)
 
 
 @dataclass(frozen=True)
@@ -69,3 +83,20 @@ def geometric(data: FederatedData, ratio: float) -> Tensor:
     """ratio^(-c / (C - 1)): the weights of classes whose counts fall geometrically to `ratio` of the first, [C]."""
     c = torch.arange(data.classes, dtype=data.dtype, device=data.device)
     return ratio ** (-c / (data.classes - 1))
+
+
+def build(settings: LossTuningSettings, given: Given) -> LossTuning:
+    """With the upper level's class weights."""
+    ratio = settings.class_weights
+    weights = inverse_counts(given.data) if isinstance(ratio, str) else geometric(given.data, ratio)
+    return LossTuning(given.model, given.data, given.probabilities, settings.l2, class_weights=weights)
+
+
+LOSS_TUNING = Formulation(
+    name="loss_tuning",
+    summary="a loss for imbalanced classes",
+    settings=LossTuningSettings,
+    offers=(Form.COMMON_LOWER,),
+    build=build,
+    upper_on_clients=lambda settings, clean_parts: True,
+)

@@ -24,13 +24,29 @@ import torch
 from torch import Tensor
 
 from pipeline import projections, randomness
+from pipeline.config.spec import Section, param
 from pipeline.errors import UserError
 from pipeline.problems.base import Variables
+from pipeline.problems.forms import Form, Formulation, Given
+from pipeline.problems.general_weighting import GeneralWeighting
 
 ROWS, DIMENSION, MODULUS = 30, 20, 0.1
 
 ToyBatch = tuple[Tensor, ...]
 """Ids of the clients, [n]; with noise also e [n, d] and E [n, d, d]."""
+
+
+@dataclass(frozen=True)
+class ToySettings(Section):
+    """Strongly convex clients drawn from the seed, solved exactly for comparison (`data.name: toy`)."""
+
+    clients: int = param(15, "number of clients", ge=2, symbol="N")
+    noise: float = param(
+        0.0,
+        "standard deviation of white noise in every gradient and Hessian estimate, per entry; 0.5 in the paper's noisy"
+        " setting, with federation.participation 0.5",
+        ge=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -199,3 +215,22 @@ def _certified(seed: int, client: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if torch.linalg.eigvalsh(A.T @ A - torch.outer(a, a))[0] >= MODULUS:
             return A, B, a, b[0]
     raise UserError(f"toy problem: no strongly convex draw for client {client}. Fix: another seed.")
+
+
+def build(settings: ToySettings, given: Given) -> Toy | GeneralWeighting:
+    """The toy of the run's seed, in the form that the method solves."""
+    toy = Toy.generate(settings.clients, given.params.seed, settings.noise)
+    return toy if given.offers(Form.SHARED_MODEL) else GeneralWeighting(toy)
+
+
+TOY = Formulation(
+    name="toy",
+    summary="client weighting on functions with closed forms",
+    settings=ToySettings,
+    offers=(
+        Form.SHARED_MODEL,
+        Form.COMMON_LOWER,
+    ),
+    build=build,
+    own_data=True,
+)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pipeline.config.loading import checked
 from pipeline.config.spec import continuous, dotted, override
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import FAMILIES, family
 from pipeline.params import Params
+from pipeline.params.decides import params_in_use
+from pipeline.params.reading import params_from
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.tracking.record import params_in_use
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}
 """Parameters that are no values of a sweep, and where they belong."""
@@ -71,7 +71,7 @@ def plan(params: Params) -> list[Run]:
 
 def _checked(params: Params, name: str, values: list[Any], section: str = "sweep.values") -> list[Any]:
     """The values of one parameter as params.yaml would read them."""
-    key, known = f"{section}: {name}", list(dotted(Params()))
+    key, known = f"{section}: {name}", list(dotted(params))
     if section == "sweep.values" and (name in ELSEWHERE or name.split(".")[0] in ("sweep", "tracking")):
         place = ELSEWHERE.get(name, "params.yaml itself")
         raise UserError(f"{key} = {values!r} is not allowed: it is no value of a sweep. Fix: set it in {place}.")
@@ -84,7 +84,7 @@ def _checked(params: Params, name: str, values: list[Any], section: str = "sweep
     found: list[Any] = []
     for value in values:
         tree = dataclasses.asdict(override(params, {name: value}))
-        found.append(reduce(getattr, name.split("."), checked(Params, tree, section)))
+        found.append(reduce(getattr, name.split("."), params_from(tree, section)))
     twice = [value for place, value in enumerate(found) if value in found[:place]]
     if twice:
         raise not_allowed(key, values, f"a list without repeats, and {twice[0]!r} is there twice", "name it once")
@@ -96,6 +96,8 @@ def _run(params: Params, varied: dict[str, Any]) -> Run:
         f"{short}={_fit(value)}" for short, value in zip(short_names(list(varied)), varied.values(), strict=True)
     )
     one = override(params, varied)
+    if {"algorithm", "partition.scheme"} & varied.keys():  # one of one's own has a section
+        one = params_from(dataclasses.asdict(one), "sweep.values")
     try:
         check_rules(one)
     except UserError as error:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.methods.registry import algorithm_named
 
 Scalar = str | int | float | bool | None
 
@@ -111,27 +110,6 @@ def environment(device: str) -> dict[str, Any]:
         "device": device,
         "packages": {name: v for name in _PACKAGES + _TOOLS if (v := _version(name))},
     }
-
-
-def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
-    """The dotted parameters that decide this run: no other method's, problem's or scheme's section, no sweep, no
-    tracking; on the toy no partition and no network either."""
-    method = flat["algorithm"]
-    own = algorithm_named(method).name if "." in method else method
-    chosen = {"algorithms": own, "problems": flat["problem"], "partition": flat["partition.scheme"]}
-    unused = ("partition", "model") if flat["problem"] == "toy" else ()
-    sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
-    kept = {}
-    for name, value in flat.items():
-        room, *rest = name.split(".")
-        if room in ("sweep", "tracking") or name in ("data.mirror", "train.checkpoint_every"):
-            continue  # they do not change what is computed
-        if room in unused or (room in ("algorithms", "problems") and rest[0] != chosen[room]):
-            continue
-        if room == "partition" and rest[0] in sections and rest[0] != chosen[room]:
-            continue
-        kept[name] = value
-    return kept
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.sections import Tracking
-from pipeline.tracking.record import Record, code_tags, environment, params_in_use
+from pipeline.params.decides import params_in_use
+from pipeline.tracking.record import Record, code_tags, environment
 from pipeline.tracking.run import LiveRun
 
 

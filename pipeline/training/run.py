@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import sys
@@ -22,7 +21,8 @@ from pipeline.data.catalog import TOY
 from pipeline.errors import UserError
 from pipeline.methods import Federation, StepContext
 from pipeline.params import Params
-from pipeline.params.resolve import problem_in_use, resolve
+from pipeline.params.decides import of_run
+from pipeline.params.resolve import resolve
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
 from pipeline.training.allocator import keep_freed_memory
@@ -60,34 +60,23 @@ def build_context(params: Params, problem: Problem, share: Share) -> StepContext
 def run_fingerprint(params: Params, task: Task) -> str:
     """Names the run by everything that decides what it computes and records."""
     params = resolve(params)
-    problem = problem_in_use(params)
-    images = params.data.name != TOY
-    train = dataclasses.asdict(params.train)
-    for name in (
-        "checkpoint_every",
-        "devices",
-        "nodes",
-        "strategy",
-        "replicates",
-    ):  # when, where and what after, not what
-        del train[name]
-    own = {"algorithm_code": files_version(own_code.source_files(params.algorithm))} if "." in params.algorithm else {}
+    code = [*_own_files(params.algorithm), *_own_files(params.problem)]
+    if params.data.name != TOY:
+        code += models.source_files(params.model.name)
     return fingerprint(
-        own
+        of_run(params)
         | {
-            "seed": params.seed,
-            "data": task.data_hash,
-            "partition": task.partition_hash,
-            "model": dataclasses.asdict(params.model) if images else None,
-            "model_code": files_version([Path(f) for f in models.source_files(params.model.name)]) if images else None,
-            "problem": {problem: dataclasses.asdict(getattr(params.problems, problem))},
-            "federation": dataclasses.asdict(params.federation),
-            "algorithm": params.algorithm,
-            "hyper": dataclasses.asdict(params.hyper),
-            "train": train,
+            "data hash": task.data_hash,
+            "partition hash": task.partition_hash,
+            "code": files_version([Path(file) for file in code]),
             "device": task.device.type,
         }
     )
+
+
+def _own_files(path: str) -> list[Path]:
+    """The files of a method or problem of one's own."""
+    return own_code.source_files(path) if "." in path else []
 
 
 def train(

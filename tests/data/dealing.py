@@ -4,19 +4,25 @@ import dataclasses
 
 import numpy as np
 
-from pipeline.data import scheme_settings as partitions
 from pipeline.data.partition import Partition, make_partition
+from pipeline.data.schemes.cleaning import Cleaning
+from pipeline.data.schemes.dirichlet import Dirichlet
+from pipeline.data.schemes.duplicates import Duplicates
+from pipeline.data.schemes.few_shot import FewShotTasks
+from pipeline.data.schemes.lead import Lead
+from pipeline.data.schemes.longtail import Longtail
+from pipeline.data.schemes.mixed import Mixed
 from pipeline.params import PartitionSettings as Settings
 
 GROUPS = [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
 SECTIONS = {
-    "lead": partitions.Lead(groups=GROUPS, noise_samples=100),
-    "duplicates": partitions.Duplicates(groups=GROUPS),
-    "dirichlet": partitions.Dirichlet(concentration=1.0),
-    "mixed": partitions.Mixed(groups=GROUPS, bad_samples=100),
-    "cleaning": partitions.Cleaning(clients=5, samples=100, validation_samples=20),
-    "longtail": partitions.Longtail(imbalance=0.1),
-    "few_shot": partitions.FewShot(clients=2, shots=10, queries=5),
+    "lead": Lead(groups=GROUPS, noise_samples=100),
+    "duplicates": Duplicates(groups=GROUPS),
+    "dirichlet": Dirichlet(concentration=1.0),
+    "mixed": Mixed(groups=GROUPS, bad_samples=100),
+    "cleaning": Cleaning(clients=5, samples=100, validation_samples=20),
+    "longtail": Longtail(imbalance=0.1),
+    "few_shot": FewShotTasks(clients=2, shots=10, queries=5),
 }
 
 

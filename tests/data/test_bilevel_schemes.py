@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data import scheme_settings as partitions
 from pipeline.data.federated import FederatedData
-from pipeline.data.longtail import longtail_counts
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
+from pipeline.data.schemes.cleaning import Cleaning
+from pipeline.data.schemes.iid import Iid
+from pipeline.data.schemes.longtail import Longtail, longtail_counts
+from pipeline.data.schemes.shards import Shards
 from pipeline.errors import UserError
 from pipeline.params import PartitionSettings as Settings
 from pipeline.params import Subset
@@ -37,14 +39,14 @@ def own(partition, i):
 
 def test_a_hundred_equal_clients_of_mnist():
     """300 training and 300 validation images each, all 60,000 used once."""
-    p = dealt("iid", 0.5, iid=partitions.Iid(100))
+    p = dealt("iid", 0.5, iid=Iid(100))
     assert p.sizes.tolist() == p.validation_sizes.tolist() == [300] * 100
     assert len(np.unique(np.concatenate([p.indices, p.validation_indices]))) == 60_000
 
 
 def test_two_hundred_shards_of_mnist():
     """Two shards of 300 each: 480 training and 120 validation images, 1 to 4 labels, most exactly 2."""
-    p = dealt("shards", 0.2, shards=partitions.Shards(100, 2))
+    p = dealt("shards", 0.2, shards=Shards(100, 2))
     assert p.sizes.tolist() == [480] * 100
     assert p.validation_sizes.tolist() == [120] * 100
     assert len(np.unique(np.concatenate([p.indices, p.validation_indices]))) == 60_000
@@ -55,7 +57,7 @@ def test_two_hundred_shards_of_mnist():
 
 def test_nine_shards_of_mnist_hold_two_labels():
     """Class sizes are no multiples of 300: with one shard per client, exactly nine clients hold two labels."""
-    p = dealt("shards", shards=partitions.Shards(200, 1))
+    p = dealt("shards", shards=Shards(200, 1))
     assert p.sizes.tolist() == [300] * 200
     assert sorted(len(labels) for labels in p.client_labels) == [1] * 191 + [2] * 9
 
@@ -68,9 +70,9 @@ def test_the_imbalanced_counts_of_mnist():
 
 def test_imbalanced_clients_of_mnist():
     """148 each: halved at random, or 118 and 30 of two shards of 74, which leaves the last 18 of class 9 unused."""
-    p = dealt("longtail", 0.5, longtail=partitions.Longtail(100, 0.01))
+    p = dealt("longtail", 0.5, longtail=Longtail(100, 0.01))
     assert p.sizes.tolist() == p.validation_sizes.tolist() == [74] * 100
-    p = dealt("longtail", 0.2, longtail=partitions.Longtail(100, 0.01, 2))
+    p = dealt("longtail", 0.2, longtail=Longtail(100, 0.01, 2))
     assert p.sizes.tolist() == [118] * 100
     assert p.validation_sizes.tolist() == [30] * 100
     rows = np.concatenate([p.indices, p.validation_indices])
@@ -150,7 +152,7 @@ def raw() -> RawDataset:
 
 
 def test_the_clients_own_validation_parts_reach_the_device(raw):
-    cleaning = partitions.Cleaning(clients=3, samples=20, rate=1.0, validation_samples=8)
+    cleaning = Cleaning(clients=3, samples=20, rate=1.0, validation_samples=8)
     settings = Settings("cleaning", 2, 1, 0.0, cleaning=cleaning)
     p = make_partition(raw.train_labels, "digits", 4, settings, 0)
     data = FederatedData.build(raw, p, torch.device("cpu"), torch.float64)

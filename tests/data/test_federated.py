@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data import scheme_settings as partitions
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition, make_partition
 from pipeline.data.raw import RawDataset
+from pipeline.data.schemes.lead import Lead
+from pipeline.data.schemes.mixed import Mixed
 from pipeline.errors import UserError
 from pipeline.params import PartitionSettings as Settings
 
@@ -26,7 +27,7 @@ def raw() -> RawDataset:
 
 @pytest.fixture(scope="module")
 def partition(raw) -> Partition:
-    lead = partitions.Lead(groups=[[0, 1], [2], [3]], noise_clients=2, noise_samples=30)
+    lead = Lead(groups=[[0, 1], [2], [3]], noise_clients=2, noise_samples=30)
     settings = Settings(validation_per_label=3, selection_per_label=2, client_validation=0.1, lead=lead)
     return make_partition(raw.train_labels, raw.name, raw.classes, settings, 0)
 
@@ -52,7 +53,7 @@ def test_a_shuffled_client_s_pixels_are_in_one_other_order(raw):
     labels = np.arange(200) % 4
     images = np.random.default_rng(0).integers(0, 256, (200, 3, 5, 6)).astype(np.uint8)
     raw = RawDataset("digits", 4, images, labels, images[:40], labels[:40])
-    mixed = partitions.Mixed([[0, 1], [2], [3]], bad_samples=20, small_samples=3)
+    mixed = Mixed([[0, 1], [2], [3]], bad_samples=20, small_samples=3)
     settings = Settings("mixed", validation_per_label=3, selection_per_label=2, client_validation=0.0, mixed=mixed)
     partition = make_partition(labels, "digits", 4, settings, 0)
     data = FederatedData.build(raw, partition, CPU, torch.float64)

@@ -14,7 +14,7 @@ from pipeline.data import characters, sources
 from pipeline.data.catalog import CATALOG
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
-from pipeline.data.scheme_settings import FewShot
+from pipeline.data.schemes.few_shot import FewShotTasks
 from pipeline.data.sources import MIRROR_VARIABLE, OriginalFile, Source
 from pipeline.errors import UserError
 from pipeline.params import PartitionSettings as Settings
@@ -26,7 +26,9 @@ LABELS = true_labels(per_label=6, classes=40)
 def dealt(labels=LABELS, classes=50, **changes):
     """Classes 40 to 49 have no training image, as the test classes of a few-shot data set."""
     wanted = {"clients": 3, "ways": 4, "shots": 2, "queries": 3} | changes
-    return make_partition(labels, "glyphs", classes, Settings("few_shot", 0, 0, 0.0, few_shot=FewShot(**wanted)), 0)
+    return make_partition(
+        labels, "glyphs", classes, Settings("few_shot", 0, 0, 0.0, few_shot=FewShotTasks(**wanted)), 0
+    )
 
 
 # ----------------------------------------------------------------------------------------- tasks

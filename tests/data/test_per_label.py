@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.data import scheme_settings as partitions
 from pipeline.data.partition import make_partition
-from pipeline.data.per_label import in_proportion
+from pipeline.data.schemes.balanced import Balanced
+from pipeline.data.schemes.powerlaw import Powerlaw, in_proportion
 from pipeline.errors import UserError
 from pipeline.params import PartitionSettings as Settings
 from tests.data.dealing import make, part
@@ -19,7 +19,7 @@ from tests.data.test_bilevel_schemes import mnist_labels
 def test_a_hundred_clients_of_cifar100_hold_five_of_every_label():
     """Section 4.2 of the a_fedpd specification: 50,000 images, 500 of every label."""
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
-    settings = Settings("balanced", 0, 0, 0.0, balanced=partitions.Balanced(100))
+    settings = Settings("balanced", 0, 0, 0.0, balanced=Balanced(100))
     p = make_partition(labels, "cifar100", 100, settings, 0)
     assert np.array_equal(p.label_counts(), np.full((100, 100), 5))
     assert len(np.unique(p.indices)) == 50_000
@@ -80,7 +80,7 @@ def test_the_split_of_mnist_in_the_literature():
     drawn two hundred times, gives sizes of a deviation 1.8 to 3.6 times their mean, most often 2.4."""
     ratios, growths = [], []
     for seed in range(3):
-        settings = Settings("powerlaw", 0, 0, 0.0, powerlaw=partitions.Powerlaw(1000))
+        settings = Settings("powerlaw", 0, 0, 0.0, powerlaw=Powerlaw(1000))
         p = make_partition(mnist_labels(), "mnist", 10, settings, seed)
         assert p.sizes.sum() == len(np.unique(p.indices)) == 60_000
         counts = p.label_counts()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.data.partition import check
-from pipeline.data.schemes import _dealt_in_turn, power_law_sizes
+from pipeline.data.schemes.dirichlet import _dealt_in_turn
+from pipeline.data.schemes.quantity import power_law_sizes
 from tests.data.dealing import GROUPS, LABELS, make, part, part_labels, true_labels
 
 

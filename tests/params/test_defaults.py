@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.spec import dotted, override
-from pipeline.data.catalog import CATALOG, FEW_SHOT, LARGE, SMALL, data_for, sizes
+from pipeline.data.catalog import CATALOG, data_for
+from pipeline.data.sizes import FEW_SHOT, LARGE, SMALL, sizes
 from pipeline.methods.registry import FAMILIES, FITS
 from pipeline.params import Params
 from pipeline.params.resolve import resolve

@@ -12,10 +12,10 @@ from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.params import tree
+from pipeline.params.decides import params_in_use
 from pipeline.params.reading import load_params
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.tracking.record import params_in_use
 
 OWN = """
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    tree._with_section.cache_clear()
+    tree.params_of.cache_clear()
     for name in [name for name in sys.modules if name.split(".")[0] == "own_methods"]:
         del sys.modules[name]
 
@@ -94,12 +94,12 @@ def test_its_section_may_stay_where_another_method_is_in_use(project):
         ("own_methods.copy.OWM", ["has no Algorithm 'OWM'", "Fix: write own_methods.copy.OWN"]),
         ("own_methods.copy.NUMBER", ["of type int, not Algorithm", "Fix: define it as an Algorithm(...)"]),
         ("own_methods.copy.Options", ["of type type, not Algorithm"]),
-        ("own_methods.copy.AS_SHIPPED", ["its name 'afl' is a shipped method's", "Fix: give it another name"]),
+        ("own_methods.copy.AS_SHIPPED", ["its name 'afl' is taken by a shipped one", "Fix: give it another name"]),
         ("own_methods.copy.NO_KEY", ["'my own' cannot be a key"]),
         ("own_methods.copy.BARE", ["no dataclass derived from ServerOptions", "weighting_context.ServerOptions"]),
-        ("own_methods.copy.NO_DEFAULT", ["eta_w", "give every hyper-parameter a type and a default"]),
+        ("own_methods.copy.NO_DEFAULT", ["eta_w", "give each of them a type and a default"]),
         ("own_methods.copy.NO_FAMILY", ["its family is 'weighting'", "such as WEIGHTING"]),
-        ("own_methods.copy.NO_STEP", ["cannot be called with 2 argument(s)"]),
+        ("own_methods.copy.NO_STEP", ["cannot be called with 2 arguments"]),
         ("own methods.copy.OWN", ["importing 'own methods.copy' failed"]),
     ],
 )

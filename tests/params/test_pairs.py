@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from pipeline.config.spec import override
-from pipeline.data.catalog import OWN_DATA, data_for
+from pipeline.data.catalog import data_for
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS as METHODS
 from pipeline.methods.registry import FAMILIES, FITS, family, heads, made_for, method_for
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.training.setup import IMAGE_PROBLEMS
+from pipeline.problems.registry import OWN_DATA, PROBLEMS
 
 
 def params(**settings) -> Params:
@@ -30,7 +30,7 @@ def test_the_table_names_every_method_and_every_problem_once():
     named = [method for methods in FAMILIES.values() for method in methods]
     assert sorted(named) == sorted(METHODS)
     problems = {field.name for field in dataclasses.fields(Params().problems)}
-    assert set(FITS) == problems == {*IMAGE_PROBLEMS, "toy"}
+    assert set(FITS) == problems == set(PROBLEMS)
     assert all(family(name) in FITS[made_for(name)] for name in METHODS)
 
 

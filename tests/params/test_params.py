@@ -30,6 +30,18 @@ def test_the_committed_file_holds_the_defaults():
     check_rules(Params())
 
 
+def test_what_a_person_edits_comes_first():
+    """On two screens, before the line that says so: every short section, the lead partition and the lead method."""
+    first = TEXT.split("the long tail")[0]
+    assert len(first.splitlines()) <= 105
+    keys = [line.split(":")[0] for line in first.splitlines() if re.match(r"[a-z]+:", line)]
+    assert keys == [
+        *("seed", "data", "partition", "model", "problem", "train", "federation", "tracking", "algorithm", "algorithms")
+    ]
+    assert "\n  lead:" in first
+    assert re.findall(r"\n  (\w+): #[^\n]*\n    ", first.split("\nalgorithms:")[1]) == ["primal_dual"]
+
+
 def test_every_key_is_commented():
     """A key of its own line, or the section it opens, carries a comment there."""
     top = {"problems:", "algorithms:", "data:", "partition:", "model:", "federation:", "train:"}
@@ -120,7 +132,7 @@ def answer_to(old: str, new: str, path: Path | None = None) -> str | None:
         ("scheme: lead", "scheme: dirichlett", ["partition.scheme", "Did you mean dirichlet?"]),
         ("name: lenet5", "name: lenet6", ["model.name", "lenet6", "Did you mean lenet5?", "dotted path"]),
         ("options: {}", "options: 3", ["model.options = 3", "a mapping"]),
-        ("  iid: # equal random parts\n    clients: 10", "  idd:\n    clients: 10", ["partition.idd", "partition.iid"]),
+        ("  iid: {clients: 10}", "  idd: {clients: 10}", ["partition.idd", "partition.iid"]),
         ("train:\n", "train: 5\nother:\n", ["train = 5", "a section of keys"]),
         ("seed: 0", "seed: [0", ["line", "not valid YAML"]),
         ("seed: 0", "\tseed: 0", ["not valid YAML"]),

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from pipeline import models
-from pipeline.data import scheme_settings as partitions
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
+from pipeline.data.schemes.cleaning import Cleaning
+from pipeline.data.schemes.few_shot import FewShotTasks
 from pipeline.params import PartitionSettings as Settings
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.data_cleaning import DataCleaning
@@ -24,7 +25,7 @@ from pipeline.problems.toy import Toy
 
 CPU = torch.device("cpu")
 CLIENTS, CLASSES, TRAIN, OWN = 4, 3, 12, 4
-CLEANING = partitions.Cleaning(clients=CLIENTS, samples=TRAIN, rate=0.5, validation_samples=OWN)
+CLEANING = Cleaning(clients=CLIENTS, samples=TRAIN, rate=0.5, validation_samples=OWN)
 
 
 def raw(seed: int = 0) -> RawDataset:
@@ -60,7 +61,7 @@ def few_shot() -> FewShot:
     images = (images + generator.integers(0, 56, images.shape)).astype(np.uint8)
     train = labels < 18
     made = RawDataset("glyphs", 24, images[train], labels[train], images[~train], labels[~train])
-    tasks = partitions.FewShot(CLIENTS, ways=2, shots=3, queries=2)
+    tasks = FewShotTasks(CLIENTS, ways=2, shots=3, queries=2)
     partition = make_partition(made.train_labels, "glyphs", 24, Settings("few_shot", 0, 0, 0.0, few_shot=tasks), 0)
     held = FederatedData.build(made, partition, CPU, torch.float64)
     return FewShot(models.build("mlp", 1, 4, 2, {"hidden": (3,)}), held, P, 2, 3, 2, tasks=2, mu=0.3, test_tasks=15)

@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipeline import models
-from pipeline.data import scheme_settings as partitions
+from pipeline.data.schemes.iid import Iid
+from pipeline.data.schemes.lead import Lead
+from pipeline.data.schemes.quantity import Quantity
 from pipeline.errors import UserError
 from pipeline.models.flat import FlatModel, vmap
 from pipeline.problems.consensus import Consensus
@@ -31,7 +33,7 @@ def held():
 
 def uneven():
     """Clients of different sizes with some of every sort of label: nothing cancels."""
-    return data("quantity", client_validation=0.3, quantity=partitions.Quantity(CLIENTS, exponent=0.8, min_samples=6))
+    return data("quantity", client_validation=0.3, quantity=Quantity(CLIENTS, exponent=0.8, min_samples=6))
 
 
 # --------------------------------------------------------------------------------- body and head
@@ -238,7 +240,7 @@ def test_saturated_weights_are_still_ranked(held):
 
 
 def test_without_wrong_labels_nothing_is_detected():
-    problem = DataCleaning(network(), data("iid", client_validation=0.2, iid=partitions.Iid(CLIENTS)), P)
+    problem = DataCleaning(network(), data("iid", client_validation=0.2, iid=Iid(CLIENTS)), P)
     assert set(problem.measure({"x": problem.initial_upper(0)})) == {"correct_sample_weight"}
 
 
@@ -269,7 +271,7 @@ class Graded(Fair):
 @pytest.mark.parametrize(("clients", "worst"), [(4, 0.01), (20, 0.015), (21, 0.02)])
 def test_the_worst_clients_are_a_tenth_of_them_rounded_up(clients, worst):
     """One of 4; 2 of 20, with 1 and 2 %; 3 of 21, with 1, 2 and 3 %."""
-    problem = Graded(network(), data("iid", iid=partitions.Iid(clients)), P)
+    problem = Graded(network(), data("iid", iid=Iid(clients)), P)
     assert problem.measure({})["worst_client_accuracy"] == pytest.approx(worst)
 
 
@@ -312,7 +314,7 @@ def test_training_accuracy_by_hand(held):
 
 def test_local_heads_are_tested_on_their_labels_by_hand():
     """Accuracy and loss: the mean over clean clients; per class: all their answers together; served: the mean head."""
-    lead = partitions.Lead(groups=[[0, 2], [1]], noise_clients=1, noise_samples=10)
+    lead = Lead(groups=[[0, 2], [1]], noise_clients=1, noise_samples=10)
     held = data("lead", client_validation=0.2, lead=lead)
     model = network("mlp", hidden=(5,))
     problem = LocalHyperRepresentation(model, held, torch.full((3,), 1 / 3, dtype=torch.float64))

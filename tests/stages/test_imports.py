@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from pipeline.params.decides import STAGES
 from tests.stages.project import ROOT
 
 CORE = (
@@ -53,13 +54,13 @@ def test_nobody_imports_what_it_does_not_need(modules, unwanted):
 SHARED = {
     "pipeline/command.py",
     "pipeline/config",
-    "pipeline/data/scheme_settings.py",
     "pipeline/data/settings.py",
+    "pipeline/data/sizes.py",
     "pipeline/errors.py",
     "pipeline/models/settings.py",
     "pipeline/params",
     "pipeline/problems/forms.py",
-    "pipeline/problems/settings.py",
+    "pipeline/problems/registry.py",
 }
 # Imported along with what is used, and without a say in what the stage makes: the mathematics beside a method's
 # hyper-parameters where these are only read; how data were fetched and dealt is in the files the stage reads; how
@@ -68,8 +69,7 @@ _METHODS = {"pipeline/methods", "pipeline/oracles", "pipeline/sharing.py"}
 _MATHEMATICS = _METHODS | {f"pipeline/{name}" for name in ("models", "problems", "participation.py", "projections.py")}
 _MATHEMATICS |= {f"pipeline/{name}.py" for name in ("randomness", "seeds", "text")}
 _FETCHED = {f"pipeline/data/{name}.py" for name in ("sources", "formats", "characters")}
-_SCHEMES = ("schemes", "shares", "cleaning", "few_shot", "longtail", "per_label")
-_DEALT = _FETCHED | {f"pipeline/data/{name}.py" for name in _SCHEMES} | {"pipeline/text.py"}
+_DEALT = _FETCHED | {"pipeline/data/schemes", "pipeline/data/holdings.py", "pipeline/text.py"}
 _TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "record", "run", "session", "store", "worker")}
 _SAMPLES = {f"pipeline/data/{name}.py" for name in ("arrays", "federated", "partition", "raw", "scaling")}
 NO_MATTER: dict[str, set[str]] = {
@@ -96,6 +96,17 @@ def test_dvc_yaml_lists_every_module_a_stage_imports(stage):
     assert not missing
     shared = within(used, SHARED)
     assert shared == within(shared, set(stages["check"]["deps"]))
+
+
+def test_what_decides_a_stage_is_what_dvc_yaml_makes_it_depend_on():
+    """One place says which settings a stage reads; dvc.yaml names that file, and no parameter besides."""
+    stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())["stages"]
+    assert set(stages) == {"check", *STAGES}
+    for stage in STAGES:
+        assert f"data/settings/{stage}.json" in stages["check"]["outs"]
+        own = [dep for dep in stages[stage]["deps"] if dep.startswith("data/settings/")]
+        assert own == [f"data/settings/{stage}.json"]
+        assert "params" not in stages[stage]
 
 
 def within(names: set[str], places: set[str]) -> set[str]:

@@ -13,8 +13,9 @@ from pipeline.config.spec import dotted, override
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition
 from pipeline.params import Params
+from pipeline.params.decides import params_in_use
 from pipeline.params.resolve import resolve
-from pipeline.tracking.record import Record, params_in_use
+from pipeline.tracking.record import Record
 from pipeline.tracking.report import write_report
 from pipeline.training import evaluation
 from pipeline.training.results import load_variables, save_variables
@@ -78,9 +79,10 @@ def test_every_problem_from_params_to_metrics(raw, tmp_path, monkeypatch, proble
     folder.parent.mkdir(parents=True)
     folder.symlink_to(raw / params.data.name)
     check(params, paths)
-    assert json.loads(paths.problem.read_text())["problem"] == problem
+    assert json.loads(paths.settings("train").read_text())["problem"] == problem
     params = resolve(params)
-    assert json.loads(paths.dealing.read_text()) == {"client_validation": params.partition.client_validation}
+    dealt = json.loads(paths.settings("partition").read_text())
+    assert dealt["partition.client_validation"] == params.partition.client_validation
     partition(params, paths)
     task = load_task(params, folder, paths.partition, torch.device("cpu"))
     with ResumeFolder(paths.resume, run_fingerprint(params, task)) as resume:

@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
+from pipeline.params.decides import params_in_use
 from pipeline.tracking import metrics, record, run, tables
 from pipeline.tracking.publish import publish
 from pipeline.tracking.record import Record, RunInfo
@@ -266,10 +267,10 @@ def test_params_in_use() -> None:
     flat = {"algorithm": "a", "algorithms.a.eta": 1, "algorithms.b.eta": 2, "tracking.uri": None, "seed": 3}
     flat |= {"partition.scheme": "lead", "partition.lead.k": 1, "partition.iid.k": 2, "partition.share": 0.5}
     flat |= {"problem": "p", "problems.p.l2": 0.0, "problems.toy.noise": 0.0, "model.name": "linear"}
-    kept = record.params_in_use(flat)
+    kept = params_in_use(flat)
     unused = {"algorithms.b.eta", "tracking.uri", "partition.iid.k", "problems.toy.noise"}
     assert set(flat) - set(kept) == unused
-    kept = record.params_in_use(flat | {"problem": "toy"})
+    kept = params_in_use(flat | {"problem": "toy"})
     assert not any(name.startswith(("partition.", "model.", "problems.p.")) for name in kept)
     assert "problems.toy.noise" in kept
     assert record.nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}

@@ -11,7 +11,8 @@ import torch
 from pipeline.config.sections import Train
 from pipeline.config.spec import override
 from pipeline.data.partition import make_partition
-from pipeline.data.scheme_settings import Iid, Quantity
+from pipeline.data.schemes.iid import Iid
+from pipeline.data.schemes.quantity import Quantity
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.methods.consensus.common import local_training

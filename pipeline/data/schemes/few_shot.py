@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pipeline.data.scheme_settings import FewShot
-from pipeline.data.shares import Draw, Share, at_most
+from pipeline.config.spec import Auto, PositiveInt, Section, param
+from pipeline.data.holdings import Draw, Holding, at_most
+from pipeline.data.schemes.base import Scheme
 from pipeline.errors import UserError, not_allowed
 
 KEY = "partition.few_shot"
 
 
-def few_shot(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewShot, draw: Draw) -> list[Share]:
+@dataclass(frozen=True)
+class FewShotTasks(Section):
+    """Tasks of a few classes with a few samples each; every client has tasks of its own."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="M")
+    ways: int = param(5, "classes of a task", ge=2)
+    shots: int = param(1, "training samples of each class, the support set", ge=1)
+    queries: int = param(15, "validation samples of each class, the query set", ge=1)
+    tasks: PositiveInt | Auto = param(
+        "auto", "tasks of each client; auto = as many as the classes allow, no class being in two tasks"
+    )
+
+
+def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewShotTasks, draw: Draw) -> list[Holding]:
     """Classes dealt to clients at random, each client's cut into tasks of `ways` classes; no class is in two tasks.
 
     Of each class `shots` samples, the support set, go to the client's training part and `queries` others to its
@@ -50,8 +66,18 @@ def few_shot(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Fe
 
 def _share(
     indices: np.ndarray, labels: np.ndarray, hand: np.ndarray, each: int, in_validation: np.ndarray, draw: Draw
-) -> Share:
+) -> Holding:
     at = np.concatenate(
         [draw("few-shot", int(c)).permutation(np.flatnonzero(labels == c))[:each] for c in hand.tolist()]
     )
-    return Share(indices[at], labels[at], "clean", sorted(hand.tolist()), validation=in_validation)
+    return Holding(indices[at], labels[at], "clean", sorted(hand.tolist()), validation=in_validation)
+
+
+FEW_SHOT = Scheme(
+    name="few_shot",
+    summary="tasks of a few classes with a few samples each",
+    settings=FewShotTasks,
+    deal=deal,
+    validation_size="queries",
+    own_problem="few_shot",
+)

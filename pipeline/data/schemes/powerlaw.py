@@ -1,33 +1,34 @@
-"""Schemes that deal each label on its own: equally to everybody, or in parts of a power law to a few clients."""
+"""Few labels per client, few large clients and many small ones."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pipeline.data.scheme_settings import Balanced, Powerlaw
-from pipeline.data.shares import Draw, Share, at_most, clean_share
+from pipeline.config.spec import Section, param
+from pipeline.data.holdings import Draw, Holding, at_most, clean_holding
+from pipeline.data.schemes.base import Scheme, shuffled_by_label
 from pipeline.errors import not_allowed
 
 
-def balanced(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Balanced, draw: Draw) -> list[Share]:
-    """The i.i.d. split of the a_fedpd specification (section 4.2): everybody holds as many of every label as anybody.
+@dataclass(frozen=True)
+class Powerlaw(Section):
+    """Few labels per client and heavy-tailed sizes: the split of MNIST in the federated averaging literature."""
 
-    Where the N clients do not divide a label's samples, those left over go to one client each, in a random order of
-    the clients that goes on from label to label: counts of a label, and sizes, differ by one at most.
-    """
-    clients = settings.clients
-    of_class = _shuffled(labels, classes, draw, "balanced-class")
-    _everybody_gets(of_class, clients, "partition.balanced.clients")
-    order = draw("balanced").permutation(clients)
-    owner, dealt = np.empty(len(labels), dtype=np.int64), 0
-    for rows in of_class:
-        owner[rows] = order[(dealt + np.arange(len(rows))) % clients]
-        dealt += len(rows)
-    hands = [np.flatnonzero(owner == client) for client in range(clients)]
-    return [clean_share(indices[hand], labels[hand]) for hand in hands]
+    clients: int = param(10, "number of clients; 1000 in the literature", ge=1, symbol="N")
+    labels_per_client: int = param(2, "client i holds the labels i, i + 1, ... of so many, modulo all labels", ge=1)
+    sigma: float = param(
+        2.0,
+        "the samples of a label beyond min_per_label go in proportion to exp(sigma z), z standard normal; larger"
+        " = fewer clients hold most; 0 = equal shares",
+        ge=0,
+        le=10,
+    )
+    min_per_label: int = param(5, "no client holds fewer samples of a label of its own", ge=1)
 
 
-def powerlaw(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Powerlaw, draw: Draw) -> list[Share]:
+def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Powerlaw, draw: Draw) -> list[Holding]:
     """The split of MNIST over 1000 clients in the federated averaging literature (Li et al., Federated Optimization in
     Heterogeneous Networks, 2020, and its public generator): few labels per client, few large clients, many small ones.
 
@@ -40,7 +41,7 @@ def powerlaw(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Po
     held = (np.arange(clients)[:, None] + np.arange(k)) % classes  # [N, k], no label twice
     weight = np.stack([draw("powerlaw", i).lognormal(0.0, settings.sigma, k) for i in range(clients)])
     hands: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for label, rows in enumerate(_shuffled(labels, classes, draw, "powerlaw-class")):
+    for label, rows in enumerate(shuffled_by_label(labels, classes, draw, "powerlaw-class")):
         owners, place = np.nonzero(held == label)
         spare = len(rows) - least * len(owners)
         if spare < 0:
@@ -54,12 +55,7 @@ def powerlaw(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Po
         sizes = least + in_proportion(spare, weight[owners, place])
         for client, part in zip(owners, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
             hands[client].append(part)
-    return [clean_share(indices[hand], labels[hand]) for hand in map(np.concatenate, hands)]
-
-
-def _shuffled(labels: np.ndarray, classes: int, draw: Draw, purpose: str) -> list[np.ndarray]:
-    """The positions of each label, in random order."""
-    return [draw(purpose, c).permutation(np.flatnonzero(labels == c)) for c in range(classes)]
+    return [clean_holding(indices[hand], labels[hand]) for hand in map(np.concatenate, hands)]
 
 
 def in_proportion(total: int, weight: np.ndarray) -> np.ndarray:
@@ -68,19 +64,6 @@ def in_proportion(total: int, weight: np.ndarray) -> np.ndarray:
     sizes = np.floor(exact).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: total - int(sizes.sum())]] += 1
     return sizes
-
-
-def _everybody_gets(of_class: list[np.ndarray], clients: int, key: str) -> None:
-    """UserError unless there is a sample of every label for everybody."""
-    rarest = min(range(len(of_class)), key=lambda c: len(of_class[c]))
-    samples = len(of_class[rarest])
-    if clients > samples:
-        raise not_allowed(
-            key,
-            clients,
-            f"{at_most(samples)}, since label {rarest} has {samples} samples and everybody holds every label",
-            "lower it, take a larger data set, or partition.scheme: iid, which balances no labels",
-        )
 
 
 def _labels_are_met(clients: int, k: int, classes: int) -> None:
@@ -99,3 +82,11 @@ def _labels_are_met(clients: int, k: int, classes: int) -> None:
             f"at least {classes - k + 1}, so that {k} labels per client reach all {classes} labels",
             "raise it, or partition.powerlaw.labels_per_client",
         )
+
+
+POWERLAW = Scheme(
+    name="powerlaw",
+    summary="few labels per client, sizes from a power law",
+    settings=Powerlaw,
+    deal=deal,
+)

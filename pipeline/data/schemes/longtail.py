@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from pipeline.data.scheme_settings import Longtail
-from pipeline.data.shares import Draw, Share, at_most, clean_share
+from pipeline.config.spec import Auto, Ratio, Section, param
+from pipeline.data.holdings import Draw, Holding, at_most, clean_holding
+from pipeline.data.schemes.base import Scheme, settled
+from pipeline.data.sizes import Sizes
 from pipeline.errors import not_allowed
 
 KEY = "partition.longtail"
+
+
+@dataclass(frozen=True)
+class Longtail(Section):
+    """Class counts that fall geometrically, dealt in equal parts; what is left over is not used."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="n")
+    imbalance: Ratio | Auto = param(
+        "auto",
+        "samples of the last class per one of the first: class c keeps its first P/C imbalance^(c/(C-1)) of P samples;"
+        " auto = 0.1 below 10,000 training images, else 0.01",
+    )
+    shards_per_client: int = param(0, "0 = random parts; else sorted by label and so many shards each", ge=0)
+
+
+def resolve(settings: Longtail, classes: int, sizes: Sizes) -> Longtail:
+    """What `auto` stands for."""
+    return replace(settings, imbalance=settled(settings.imbalance, sizes.imbalance))
 
 
 def longtail_counts(labels: np.ndarray, classes: int, imbalance: float) -> np.ndarray:
@@ -22,7 +44,7 @@ def longtail_counts(labels: np.ndarray, classes: int, imbalance: float) -> np.nd
     return np.minimum(wanted, np.bincount(labels, minlength=classes))
 
 
-def longtail(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Longtail, draw: Draw) -> list[Share]:
+def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Longtail, draw: Draw) -> list[Holding]:
     """Each class keeps its first samples in the order of the data set, in falling numbers; then equal random parts, or,
     with shards, samples sorted by label and cut into equal shards, dealt at random. What is left over is not used."""
     if isinstance(settings.imbalance, str):
@@ -44,4 +66,13 @@ def longtail(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Lo
     cut = kept[order[: shards * size]].reshape(shards, size)
     dealt = draw("longtail-shards").permutation(shards) if settings.shards_per_client else np.arange(shards)
     hands = cut[dealt].reshape(settings.clients, -1)
-    return [clean_share(indices[hand], labels[hand]) for hand in hands]
+    return [clean_holding(indices[hand], labels[hand]) for hand in hands]
+
+
+LONGTAIL = Scheme(
+    name="longtail",
+    summary="imbalanced classes in equal parts",
+    settings=Longtail,
+    deal=deal,
+    resolve=resolve,
+)

@@ -11,7 +11,7 @@ Draw = Callable[..., np.random.Generator]
 
 
 @dataclass(frozen=True)
-class Share:
+class Holding:
     """What one client holds. indices, labels: [n] int64. client_labels: labels it nominally holds, ascending.
 
     copy_of: the client this is an exact copy of: both are cut alike into training and validation parts.
@@ -26,9 +26,9 @@ class Share:
     validation: np.ndarray | None = None
 
 
-def clean_share(indices: np.ndarray, labels: np.ndarray) -> Share:
+def clean_holding(indices: np.ndarray, labels: np.ndarray) -> Holding:
     """All labels true."""
-    return Share(indices, labels, "clean", np.unique(labels).tolist())
+    return Holding(indices, labels, "clean", np.unique(labels).tolist())
 
 
 def at_most(bound: int) -> str:

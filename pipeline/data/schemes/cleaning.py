@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Literal
+
 import numpy as np
 
-from pipeline.data.scheme_settings import Cleaning
-from pipeline.data.shares import Draw, Share, at_most
+from pipeline.config.spec import Auto, PositiveInt, Section, param
+from pipeline.data.holdings import Draw, Holding, at_most
+from pipeline.data.schemes.base import Scheme, settled
+from pipeline.data.sizes import Sizes
 from pipeline.errors import not_allowed
 
 KEY = "partition.cleaning"
 
 
-def cleaning(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Cleaning, draw: Draw) -> list[Share]:
+@dataclass(frozen=True)
+class Cleaning(Section):
+    """Equal random parts with wrong labels everywhere, and a clean validation part for each client."""
+
+    clients: int = param(10, "number of clients", ge=1, symbol="M")
+    samples: PositiveInt | Auto = param(
+        "auto", "training samples of each client; auto = 100 below 10,000 training images, else 4500"
+    )
+    rate: float = param(
+        0.4, "share of labels that are replaced by one of all labels at random, the true one included", ge=0, le=1
+    )
+    validation_samples: PositiveInt | Auto = param(
+        "auto", "clean validation samples of each client; auto = 10 below 10,000 training images, else 50"
+    )
+    validation_labels: Literal["iid", "one_class"] = param(
+        "iid", "of a client: iid = at random; one_class = all of class (client number) mod (number of classes)"
+    )
+
+
+def resolve(settings: Cleaning, classes: int, sizes: Sizes) -> Cleaning:
+    """What `auto` stands for."""
+    return replace(
+        settings,
+        samples=settled(settings.samples, sizes.cleaning_samples),
+        validation_samples=settled(settings.validation_samples, sizes.cleaning_validation),
+    )
+
+
+def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Cleaning, draw: Draw) -> list[Holding]:
     """Disjoint clients with equally many samples each.
 
     round(rate n) of a client's n training labels are replaced by one of ALL labels, uniformly: with C classes a share
@@ -67,11 +100,22 @@ def _share(
     own: np.ndarray,
     rate: float,
     generator: np.random.Generator,
-) -> Share:
+) -> Holding:
     at = np.concatenate([train, own])
     held = labels[at]
     replaced = generator.choice(len(train), round(rate * len(train)), replace=False)
     held[replaced] = generator.integers(0, classes, len(replaced))
     kind = "flipped" if rate else "clean"
     in_validation = np.arange(len(at)) >= len(train)
-    return Share(indices[at], held, kind, np.unique(labels[at]).tolist(), validation=in_validation)
+    return Holding(indices[at], held, kind, np.unique(labels[at]).tolist(), validation=in_validation)
+
+
+CLEANING = Scheme(
+    name="cleaning",
+    summary="wrong labels everywhere, clean validation parts",
+    settings=Cleaning,
+    deal=deal,
+    validation_size="validation_samples",
+    clean_validation=True,
+    resolve=resolve,
+)
