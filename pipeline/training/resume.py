@@ -21,7 +21,7 @@ import torch
 import pipeline
 from pipeline.errors import UserError
 
-MATHEMATICS = ("algorithms", "data", "models", "oracles", "problems", "training")
+MATHEMATICS = ("data", "methods", "models", "oracles", "problems", "training")
 """Rooms whose code decides what a run computes, besides the modules at the top of the package."""
 
 

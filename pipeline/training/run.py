@@ -68,7 +68,7 @@ def run_fingerprint(params: Params, task: Task) -> str:
         | {
             "data hash": task.data_hash,
             "partition hash": task.partition_hash,
-            "code": files_version([Path(file) for file in code]),
+            "own code": files_version([Path(file) for file in code]),
             "device": task.device.type,
         }
     )

@@ -137,3 +137,20 @@ def test_a_module_that_dvc_does_not_watch_is_named(project):
     load_params(written(project, "algorithm: own_methods.copy.OWN\n"))
     assert own_code.unwatched("own_methods.copy.OWN") == Path("own_methods/copy.py")
     assert [file.name for file in own_code.source_files("own_methods.copy.OWN")] == ["__init__.py", "copy.py"]
+
+
+def test_an_edit_of_its_file_is_another_run(project):
+    """The resume folder's name follows the code of a method of one's own."""
+    from types import SimpleNamespace
+    from typing import Any
+
+    import torch
+
+    from pipeline.training.run import run_fingerprint
+
+    params = load_params(written(project, "algorithm: own_methods.copy.OWN\n"))
+    task: Any = SimpleNamespace(data_hash="a", partition_hash="b", device=torch.device("cpu"))
+    before = run_fingerprint(params, task)
+    assert before == run_fingerprint(params, task)
+    (project / "own_methods" / "copy.py").write_text(OWN + "\n# another\n")
+    assert before != run_fingerprint(params, task)
