@@ -39,15 +39,16 @@ does the schedule, which brings any run to rest. Pure noise in m_t moves about a
 
 **Model.** A step along the unit vector u is shortened where the curvature there would make it overshoot:
 
-    kappa_t = max( |u^T Hess f_0(w) u| , 0.9 kappa_(t-1) ) ,        step size before the schedule <= c / kappa_t
+    kappa_t = max( |u^T Hess f_0(w) u| , 0.7 kappa_(t-1) ) ,        step size before the schedule <= c / kappa_t
 
 With c = 2 no step along the gradient of a quadratic raises it. Hess f_0 u is one product on the server's own samples:
 no client computes or sends anything for it. f_0 stands in for the weighted training loss, which has the same network
 and, where the weights are right, the same distribution (on MNIST with LeNet-5 the two curvatures differ by a tenth).
 The curvature along a single direction may pass through 0: between steps of curvature 25 such a direction would be
-followed without a limit, and has ended trainings. So the largest curvature is forgotten slowly, which lets the step
-grow by a ninth at most from one to the next. The schedule shortens what the limit leaves, and brings limited runs to
-rest too.
+followed without a limit, and has ended trainings. So the largest curvature is forgotten by degrees, and the step grows
+to 1/0.7 of itself at most from one to the next, as step sizes that adapt to local curvature do elsewhere (by up to the
+root of 2: Malitsky and Mishchenko, 2020). The schedule shortens what the limit leaves, and brings limited runs to rest
+too.
 
 **Dual.** Its residual holds H lambda, so the curvature along lambda costs nothing: step size <= ||lambda|| / (2 ||H
 lambda||). Where lambda^T H lambda < 0, as networks have it while they leave a plateau, the dual would grow
@@ -73,7 +74,7 @@ from pipeline.methods.base import StepContext
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 
 Memory = dict[str, Tensor]
-KEPT = 0.9
+KEPT = 0.7
 """What is kept of the largest curvature from one step of the model to the next."""
 DUAL_LIMIT = 0.5
 """The longest step of the dual times the curvature along it."""
