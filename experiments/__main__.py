@@ -4,7 +4,7 @@
     python -m experiments STUDY page quick|full                                              tables, figures, tracker
     python -m experiments STUDY plan quick|full                                              what waits, for how long
 
-A study with a commands.py of its own (trust) performs them itself, and `search` too.
+A study with a commands.py of its own (trust) performs them itself, `search` and `coverage` too.
 
 On a machine with a GPU the same commands run the cells there; copy the `cells` folder back and make the page. Stopped
 (Ctrl-C, kill -9), they go on where they were.
@@ -20,11 +20,14 @@ from experiments.cells import Cell, read, require_one, run_all, selected, worker
 from experiments.study import PROFILES, ROOT, Study, load_study, studies
 from pipeline.errors import UserError, not_allowed
 
+WITHOUT_PROFILE = ("search", "coverage")
+"""Commands of studies with a commands.py of their own, for both profiles together."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments")
     parser.add_argument("study", choices=[*studies(), *independent()])
-    parser.add_argument("what", choices=["run", "page", "plan", "search"])
+    parser.add_argument("what", choices=["run", "page", "plan", *WITHOUT_PROFILE])
     parser.add_argument("profile", choices=PROFILES, nargs="?")
     parser.add_argument("--part", help="one part only")
     parser.add_argument("--again", action="store_true", help="of trust: run finished cells again too")
@@ -39,9 +42,9 @@ def independent() -> list[str]:
 def perform(arguments: argparse.Namespace) -> None:
     """One command."""
     own = arguments.study in independent()
-    if arguments.what == "search" and not own:
-        raise not_allowed("the command", "search", "run, page or plan: `run` searches too", "name one of them")
-    if arguments.profile is None and arguments.what != "search":
+    if arguments.what in WITHOUT_PROFILE and not own:
+        raise not_allowed("the command", arguments.what, "run, page or plan: `run` searches too", "name one of them")
+    if arguments.profile is None and arguments.what not in WITHOUT_PROFILE:
         raise UserError(f"`{arguments.what}` needs a profile. Fix: add {' or '.join(PROFILES)}.")
     if own:
         importlib.import_module(f"experiments.{arguments.study}.commands").perform(arguments)

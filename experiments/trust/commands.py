@@ -4,6 +4,7 @@
     run quick|full [--only TEXT] [--again]   the cells that are missing; --again: those with a result too
     page quick|full                      page.md and its picture, from all results of both profiles
     search [--only METHOD]               step sizes, by selection accuracy
+    coverage                             how often the weights' intervals cover, over twenty seeds
 
 A new version of a method has the old one's parameters and so its cells: `run full --only primal_dual --again`.
 """
@@ -13,13 +14,14 @@ from __future__ import annotations
 import argparse
 
 from experiments.cells import workers
+from experiments.trust import coverage
 from experiments.trust.params import Study
 from experiments.trust.plan import HERE, Cell, cells, load
 from experiments.trust.results import read, run_missing
 from experiments.trust.search import run_search, winners
 from pipeline.errors import not_allowed
 
-RESULTS, TRIALS = HERE / "results.jsonl", HERE / "search.jsonl"
+RESULTS, TRIALS, INTERVALS = HERE / "results.jsonl", HERE / "search.jsonl", HERE / "coverage.jsonl"
 SECONDS = {
     **{"validation_only": 0.0005, "average": 0.001, "oracle_weights": 0.001, "afl": 0.0015, "primal_dual": 0.004},
     **{"fednest_general": 0.02, "fedbio": 0.02, "aggitd": 0.04, "fedbioacc": 0.04},
@@ -35,6 +37,9 @@ def perform(arguments: argparse.Namespace) -> None:
     if arguments.what == "search":
         run_search(study, TRIALS, workers(arguments.workers), arguments.only)
         return
+    if arguments.what == "coverage":
+        coverage.run_missing(INTERVALS)
+        return
     wanted = cells_of(study, arguments.profile)
     if arguments.what == "plan":
         announce(wanted)
@@ -47,7 +52,7 @@ def perform(arguments: argparse.Namespace) -> None:
         from experiments.trust.page import write_page
 
         both = dict.fromkeys(cell for profile in ("quick", "full") for cell in cells_of(study, profile))
-        print(write_page(list(both), RESULTS, HERE))
+        print(write_page(list(both), RESULTS, HERE, INTERVALS))
 
 
 def cells_of(study: Study, profile: str) -> list[Cell]:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from experiments.cells import machine
 from experiments.trust.federations import federation
 from experiments.trust.plan import LEAD
 from experiments.trust.record import Federation
@@ -70,13 +72,18 @@ def interval(made: Federation, seed: int, rounds: int = ROUNDS, replicates: int 
 
 
 def run_missing(path: Path, names: Iterable[str] = FEDERATIONS, seeds: Iterable[int] = SEEDS) -> None:
-    """A row per federation and seed, appended to the file as it ends."""
+    """A row per federation and seed, appended to the file as it ends, on one thread."""
+    torch.set_num_threads(1)
+    about = machine("cpu")
     for name in names:
         made = federation(name, MADE)
         for seed in seeds:
             row_key = f"{name} {MADE} {seed} {ROUNDS} {REPLICATES}"
             if row_key not in read(path):
-                append(path, {"key": row_key, "federation": name, "seed": seed} | interval(redrawn(made, seed), seed))
+                append(
+                    path,
+                    {"key": row_key, "federation": name, "seed": seed} | interval(redrawn(made, seed), seed) | about,
+                )
                 print(f"coverage: {name}, seed {seed} is done", flush=True)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
+from experiments.trust.coverage import REPLICATES, ROUNDS, covered
 from experiments.trust.picture import common, draw, draw_validation
 from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
 from experiments.trust.results import Row, read
@@ -39,8 +40,8 @@ a search of step sizes sees.
 - A run that diverged counts as accuracy 0 with equal weights."""
 
 
-def write_page(cells: Sequence[Cell], results: Path, out: Path) -> Path:
-    """page.md and page.png, from the rows of these cells."""
+def write_page(cells: Sequence[Cell], results: Path, out: Path, intervals: Path | None = None) -> Path:
+    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_missing`, if any."""
     held = read(results)
     every = compared([held[cell.key] for cell in cells if cell.key in held])
     rows = [row for row in every if not setting(row["federation"])[1]]
@@ -53,6 +54,8 @@ def write_page(cells: Sequence[Cell], results: Path, out: Path) -> Path:
         text += by_wrong(rows)
         if len(every) > len(rows):
             text += about_validation(every, out)
+        if intervals and intervals.is_file():
+            text += about_intervals(list(read(intervals).values()))
         text += [f"## Where {LEAD} falls short", shortcomings(rows)]
     path = out / "page.md"
     path.write_text("\n\n".join(text) + "\n")
@@ -177,6 +180,25 @@ def about_validation(rows: Sequence[Row], out: Path) -> list[str]:
         f"{', '.join(BASES)}: all of the server's 60 to 100 samples, the first 50, 20 or 10 of them, drawn at random,"
         " and 50 of which 5 have another label.",
         "![Accuracy, AUC and weight of bad clients over the size of the validation set](validation.png)",
+        "\n".join(lines),
+    ]
+
+
+def about_intervals(rows: Sequence[Row]) -> list[str]:
+    """A line per federation. rows: of `coverage.run_missing`."""
+    columns = ("clients", "seeds", "covered", "covered, clients in use", "median width, in equal shares")
+    lines = ["| federation | " + " | ".join(columns) + " |", "|--|" + "--:|" * len(columns)]
+    for name in dict.fromkeys(row["federation"] for row in rows):
+        own = [row for row in rows if row["federation"] == name]
+        found = covered(own)
+        shares = f"{100 * found['covered']:.0f} % | {100 * found['held']:.0f} % | {found['width']:.2f}"
+        lines.append(f"| {name} | {len(own[0]['weights'])} | {len(own)} | {shares} |")
+    seen = sorted({f"{row['device']}, {row['date']}, code {row['commit']}" for row in rows})
+    return [
+        "## Whether the intervals cover",
+        f"90 % intervals of {LEAD}'s client weights, of a run of {ROUNDS} rounds and {REPLICATES} replicates. For each"
+        " seed the server's samples are drawn anew; an interval covers if it holds the client's mean weight over all"
+        f" seeds ([coverage.py](coverage.py)). In use: more than a tenth of an equal share. {'; '.join(seen)}.",
         "\n".join(lines),
     ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.trust import commands, own, page, plan, results, search
+from experiments.trust import commands, coverage, own, page, plan, results, search
 from experiments.trust.federations import FEDERATIONS, available, federation, federations
 from experiments.trust.given import GIVEN, heart_file
 from experiments.trust.own import OWN, SMALLEST
@@ -324,11 +324,40 @@ def test_what_the_validation_set_decides_by_hand(tmp_path):
     ]
 
 
+def test_coverage_by_hand():
+    """Weights of four runs with means .5, .5 and 0. Client 0: three of four intervals hold its mean; client 1: all of
+    them, width .2; client 2, at 0: all. So 11 of 12, and of the clients in use 7 of 8."""
+    low = [[0.4, 0.4, 0.0], [0.4, 0.4, 0.0], [0.35, 0.4, 0.0], [0.55, 0.4, 0.0]]
+    high = [[0.6, 0.6, 0.0], [0.6, 0.6, 0.0], [0.55, 0.6, 0.0], [0.75, 0.6, 0.0]]
+    weights = [[0.5, 0.5, 0.0], [0.45, 0.55, 0.0], [0.4, 0.6, 0.0], [0.65, 0.35, 0.0]]
+    rows = [dict(zip(("weights", "low", "high"), row, strict=True)) for row in zip(weights, low, high, strict=True)]
+    found = coverage.covered(rows)
+    assert found == pytest.approx({"covered": 11 / 12, "held": 7 / 8, "width": 0.6})
+
+
+def test_coverage_redraws_the_server_s_samples_alone(tmp_path):
+    made = federation("wine-1of4", 0)
+    one, again, other = (coverage.redrawn(made, seed) for seed in (1, 1, 2))
+    assert one.clients is made.clients
+    assert [len(part[1]) for part in (one.validation, one.selection, one.test)] == [24, 20, 30]
+    held = np.sort(np.concatenate([part[0].sum(1) for part in (made.validation, made.selection, made.test)]))
+    assert np.allclose(
+        held, np.sort(np.concatenate([part[0].sum(1) for part in (one.validation, one.selection, one.test)]))
+    )
+    assert np.array_equal(one.validation[0], again.validation[0])
+    assert not np.array_equal(one.validation[0], other.validation[0])
+    row = coverage.interval(one, 1, rounds=4, replicates=2)
+    assert all(0 <= low <= x <= high <= 1 for low, x, high in zip(row["low"], row["weights"], row["high"], strict=True))
+    row |= {"federation": "wine-1of4", "device": "here", "date": "today", "commit": "this"}
+    assert "| wine-1of4 | 4 | 1 |" in page.about_intervals([row])[-1]
+
+
 def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "load", lambda: TINY)
     monkeypatch.setattr(commands, "HERE", tmp_path)
     monkeypatch.setattr(commands, "RESULTS", tmp_path / "results.jsonl")
     monkeypatch.setattr(commands, "TRIALS", tmp_path / "search.jsonl")
+    monkeypatch.setattr(commands, "INTERVALS", tmp_path / "coverage.jsonl")
 
     def perform(what, profile="quick", only="", again=False):
         commands.perform(argparse.Namespace(what=what, profile=profile, only=only, again=again, workers=1))
