@@ -240,7 +240,7 @@ def test_under_the_paper_s_estimator_the_dual_s_direction_is_unbiased(toy):
 
 def test_it_reaches_a_stationary_point_with_its_own_steps(toy):
     """With the scaled step of the weights, the limits on, and the schedule."""
-    hyper = PrimalDual(dual_radius=LARGE, eta_w=0.03, gamma=2.0)
+    hyper = PrimalDual(dual_radius=LARGE, eta_w=0.03, eta_x=0.1, gamma=2.0)
     loop = Loop(ALGORITHMS["primal_dual"], make_context(hyper, toy), 600)
     for _ in range(600):
         loop.step()

@@ -302,9 +302,10 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
     context = Same(**{f.name: getattr(one.context, f.name) for f in dataclasses.fields(one.context)})
     assert set(state.memory) == ({"spread", "known", "pull"} if weight_step == "scaled" else set())
     memory = {name: value.clone() for name, value in state.memory.items()}
+    memory |= {"hypergradient": torch.zeros(10, dtype=torch.float64), "curvature": torch.zeros((), dtype=torch.float64)}
     found = ALGORITHMS["fedavg"].step(state, context)
     expected = ALGORITHMS["primal_dual"].step(
-        dataclasses.replace(state, memory=memory | {"hypergradient": torch.zeros(10, dtype=torch.float64)}),
+        dataclasses.replace(state, memory=memory),
         replace(other.context, round=1, inner=1, step_sizes={"w": eta_w, "lambda": 0.5}),
     )
     for name, scale in (("w", eta_w), ("lambda", 1.0), ("x", 1.0)):
