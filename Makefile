@@ -1,4 +1,4 @@
-# Everything a person types. `make run` and `make test` work on a fresh machine with Python >= 3.11, make and git.
+# All commands. `make run` and `make test` work on a fresh machine with Python >= 3.11, make and git.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 run: setup ## the whole pipeline on the committed params.yaml
-	@$(BIN)/python -m stages.check # first, in our words: DVC cannot read a broken params.yaml either
+	@$(BIN)/python -m stages.check # first, for a clear message: DVC cannot read a broken params.yaml either
 	$(BIN)/dvc repro
 
 recipe: setup ## settings tuned for one data set into params.yaml: NAME=printed; without NAME the list of them

@@ -6,7 +6,7 @@
 | client_NETWORK | ten clients' gradients and products at the server's parameters, likewise | `pipeline.oracles.weighting`: one by one for convolutions on a CPU |
 | runs_NETWORK | a round of five seeds as one computation over five rounds alone | `pipeline.sweep.running`: `together: auto` |
 
-Below 1 it pays. Made-up images of MNIST's shape, 10 clients x 50, primal_dual; `runs_toy` is the toy laboratory.
+Below 1 it pays. Synthetic images of MNIST's shape, 10 clients x 50, primal_dual; `runs_toy` is the toy laboratory.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def runs(cases: list[Any], rounds: int) -> tuple[Callable[[], float], Callable[[
 
 
 def timed(function: Callable[[], Any], times: int = 3) -> Callable[[], float]:
-    """Seconds of so many calls."""
+    """Seconds of that many calls."""
 
     def measured() -> float:
         start = clock()

@@ -1,8 +1,8 @@
 """What several processes gain: one GPU each or, on a CPU, one core and one thread each.
 
-Made-up images of MNIST's shape, 16 clients, all active, LeNet-5; the train stage's own loop without evaluations.
+Synthetic images of MNIST's shape, 16 clients, all active, LeNet-5; the train stage's own loop without evaluations.
 Points are 1, 2, 4, ... processes, as many as there are GPUs or cores, each in fresh processes, all in turn, several
-times; time is the wall's, so nothing else should run. In proportion would be a speed-up of as many.
+times; time is wall-clock, so nothing else should run. Ideal is a speed-up of as many.
 
 | curve | what is shared out |
 |---|---|
@@ -87,7 +87,7 @@ def here(chosen: dict[str, Any]) -> float | None:
 
 
 class Wall(Stopwatch):
-    """The wall's seconds after every round, for processes wait for each other."""
+    """Wall-clock seconds after every round, since processes wait for each other."""
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.times.append(time.perf_counter())

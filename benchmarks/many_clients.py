@@ -1,6 +1,6 @@
 """What a round costs as the federation grows while the number of active clients stays: 10 of N = 10 to 10,000.
 
-MNIST-sized made-up images (60,000 of 28 x 28), equal random parts, minibatches of 64, LeNet-5 and a linear model (whose
+Synthetic MNIST (60,000 images of 28 x 28), equal random parts, minibatches of 64, LeNet-5 and a linear model (whose
 rounds are so short that any cost per client would show), the train stage's own loop without evaluations. The absent
 clients' answers are not remembered (`estimator: normalised`): that memory, 2 N d numbers, is the method's own. Sizes
 are run in turn, several times; ratios are paired within a repetition, because the machine's speed drifts.

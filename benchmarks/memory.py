@@ -51,7 +51,7 @@ def curves() -> dict[str, dict[int, dict[str, Any]]]:
 
 
 def with_duals(clients: int) -> dict[str, Any]:
-    """A-FedPD on ResNet-18 among so many clients."""
+    """A-FedPD on ResNet-18 among that many clients."""
     size = {"algorithm": "a_fedpd", "problem": "consensus", "algorithms.a_fedpd.local_steps": 1, "train.rounds": 4}
     return settings(clients=clients) | size | {"model.name": "resnet18", "model.options": {}}
 

@@ -1,8 +1,8 @@
 """What a round of each method with local steps costs over that of FedAvg, as in A-FedPD's Tables 5 and 6.
 
-LeNet-5 (ResNet-18 too on a GPU) on made-up images of MNIST's shape, 100 clients, 10 active, 20 local steps of batch
+LeNet-5 (ResNet-18 too on a GPU) on synthetic images of MNIST's shape, 100 clients, 10 active, 20 local steps of batch
 50; the train stage's own loop without evaluations. Methods are measured in turn, ratios paired within a turn. The paper
-times rounds of 100 "iterations". FedPD needs everybody active and is left out.
+times rounds of 100 "iterations". FedPD needs full participation and is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a round's cost grows: with all clients N, active clients n, the model's dimension d, and steps K.
 
-Made-up images of MNIST's shape, equal random parts, minibatches of 32, a network of one hidden layer; the train stage's
-own loop without evaluations. One quantity varies at a time from N = 100, n = 10, 64 hidden units, K = 1. Points of a
+Synthetic images of MNIST's shape, equal random parts, minibatches of 32, a network of one hidden layer; the train stage
+without evaluations. One quantity varies at a time from N = 100, n = 10, 64 hidden units, K = 1. Points of a
 curve are measured in turn, several times; ratios to its first point are paired within a turn.
 
 | curve | what varies | method |
@@ -57,7 +57,7 @@ def curves() -> dict[str, dict[int, dict[str, Any]]]:
 
 
 def with_duals(form: str, clients: int) -> dict[str, Any]:
-    """A-FedPD among so many clients."""
+    """A-FedPD among that many clients."""
     return settings(clients=clients) | {"algorithm": "a_fedpd", "algorithms.a_fedpd.form": form}
 
 

@@ -1,6 +1,6 @@
 """The figures that one large GPU is meant to reach, on whatever device is here.
 
-LeNet-5, lead partition of made-up images of MNIST's shape, 10 clients x 64, all active, primal_dual with its defaults.
+LeNet-5, lead partition of synthetic images of MNIST's shape, 10 clients x 64, all active, primal_dual's defaults.
 
 | figure | what | meant for a GPU of the H200's class |
 |---|---|---|

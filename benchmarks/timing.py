@@ -1,4 +1,4 @@
-"""What the benchmarks share: the train loop's seconds per round, made-up data, and how fast this machine multiplies."""
+"""What the benchmarks share: seconds per round of the train loop, synthetic data, the machine's speed."""
 
 from __future__ import annotations
 

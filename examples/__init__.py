@@ -1,2 +1,2 @@
-"""Short examples of one's own, each tested: a method (`trimmed`), a partition scheme (`one_label`) and a problem
+"""Short examples of custom code, each tested: a method (`trimmed`), a partition scheme (`one_label`) and a problem
 (`smoothed`). DVC watches this folder."""

@@ -1,4 +1,4 @@
-"""A partition scheme of one's own: a client for every label, holding all samples of that label and no others.
+"""A custom partition scheme: a client for every label, holding all samples of that label and no others.
 
 In params.yaml:
 

@@ -1,4 +1,4 @@
-"""A problem of one's own: client weighting whose upper level forgives a wrong validation label now and then.
+"""A custom problem: client weighting whose upper level tolerates a few wrong validation labels.
 
     min_x f_0(w*(x)),   f_0 = cross-entropy against (1 - s) one-hot(y) + s / C        label smoothing s
 

@@ -1,4 +1,4 @@
-"""A method of one's own: the trimmed mean of the clients' gradients, which a few arbitrary clients cannot move far.
+"""A custom method: the trimmed mean of the clients' gradients, which a few arbitrary clients cannot move far.
 
 Source: Yin, Chen, Ramchandran and Bartlett, "Byzantine-Robust Distributed Learning" (2018), Algorithm 1, option II.
 

@@ -37,7 +37,7 @@ COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
 RECORD = 2
 """Of a cell's file: which meaning its numbers have. Older ones are read as if they were new (`_as_recorded_now`)."""
 TAIL = 100
-"""Client weights are averaged over so many last rounds, what the papers' tables show; a short run's over its last
+"""Client weights are averaged over this many last rounds, as in the papers' tables; a short run's over its last
 fifth."""
 
 

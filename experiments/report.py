@@ -22,7 +22,7 @@ COLOURS = (
 )
 MARKERS = "osD^v<>Pph"
 FRAME = 30.0
-"""Figures of accuracies show the ends of all lines that end less than so many per cent below the best."""
+"""Figures of accuracies show the ends of all lines that end less than this many per cent below the best."""
 Row = dict[str, Any]
 
 
@@ -36,8 +36,8 @@ def write_page(study: Study) -> Path:
         f" ([what it consists of](../../params.yaml)). Accuracies are on the test set at the end of a run, mean and"
         " standard deviation over the seeds; clients' weights are means over the last 100 rounds, or the last fifth of"
         " a shorter run, and what is measured in every round (drift, residuals) over the evaluations"
-        " in the last fifth. Seconds are the wall's, on a machine that runs other cells beside: they tell orders of"
-        " magnitude. What stays below a figure's frame is in the tables alone.",
+        " in the last fifth. Seconds are wall-clock, on a machine that also runs other cells: read them as orders of"
+        " magnitude. What lies below a figure's frame is only in the tables.",
     ]
     for name, part in study.parts.items():
         parts += _part(study, name, part, out)
@@ -52,8 +52,8 @@ def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
     slots = list(study.table(name))
     if not any(slot.cell.path(study.cells).is_file() for slot in slots):
         panels = ", ".join(part.panels)
-        told = [f"## {part.title or name}", part.note.strip(), f"*Not run yet: {', '.join(part.rows)} on {panels}.*"]
-        return told + (_search(study, name, part) if part.grids else [])
+        text = [f"## {part.title or name}", part.note.strip(), f"*Not run yet: {', '.join(part.rows)} on {panels}.*"]
+        return text + (_search(study, name, part) if part.grids else [])
     rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.cells)]
     write_csv(rows, out / f"{name}.csv")
     write_csv(curves(slots, study.cells, part), out / f"{name}_curves.csv")
@@ -187,7 +187,7 @@ def _shown(row: Row, name: str) -> str:
 
 
 def curves(slots: Sequence[Slot], folder: Path, part: Part) -> list[Row]:
-    """Long form, for one's own plots: a line per panel, method and evaluation; means over the seeds that were run."""
+    """Long form, for your own plots: a line per panel, method and evaluation; means over the seeds that were run."""
     rows: list[Row] = []
     for panel, name in dict.fromkeys((slot.panel, slot.row) for slot in slots):
         points = _mean_curve(slots, folder, panel, name, (*part.figures, *AXES))
@@ -266,7 +266,7 @@ def _frame(lines: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _places(k: int, points: int) -> tuple[int, int]:
-    """Every so many points, later by one for the next line."""
+    """Every few points, later by one for the next line."""
     every = max(1, points // 5)
     return k % every, every
 

@@ -29,10 +29,10 @@ def publish(cells: Sequence[Cell], folder: Path, pages: Path, name: str, root: P
         finished = [(cell, found) for cell in cells if (found := read(cell, folder))]
         wanted = {(cell.name, _digest(found)): (cell, found) for cell, found in finished}
         for run in _runs(store):
-            told = (run.data.tags.get("cell"), run.data.tags.get("content"))
-            if told in wanted and run.info.status != "RUNNING":
-                del wanted[told]
-            elif told[0]:
+            sent = (run.data.tags.get("cell"), run.data.tags.get("content"))
+            if sent in wanted and run.info.status != "RUNNING":
+                del wanted[sent]
+            elif sent[0]:
                 store.client.delete_run(run.info.run_id)
         for cell, found in wanted.values():
             _child(store, parent, cell, found)
@@ -41,7 +41,7 @@ def publish(cells: Sequence[Cell], folder: Path, pages: Path, name: str, root: P
     except Exception as error:
         line = str(error).splitlines()[0] if str(error) else ""
         print(
-            f"warning: the tracker was not told ({type(error).__name__}: {line}); the page is complete.",
+            f"warning: the tracker did not receive the page ({type(error).__name__}: {line}); the page is complete.",
             file=sys.stderr,
         )
 

@@ -1,4 +1,4 @@
-"""A network of one's own: any function (channels, image_size, classes, **options) -> torch.nn.Module.
+"""A custom network: any function (channels, image_size, classes, **options) -> torch.nn.Module.
 
 No batch normalisation and no dropout: the network must be a function of its parameters and the images alone.
 """

@@ -38,13 +38,13 @@ def active_clients(
 
 
 def fixed_count(clients: int, participation: float) -> int:
-    """Number of active clients under fixed sampling, halves rounded up; UserError if that is nobody."""
+    """Number of active clients under fixed sampling, halves rounded up; UserError if that is 0."""
     count = math.floor(participation * clients + 0.5)
     if count < 1:
         raise not_allowed(
             "federation.participation",
             participation,
-            f"at least {0.5 / clients:g} for {clients} clients under sampling: fixed, so that somebody takes part",
+            f"at least {0.5 / clients:g} for {clients} clients under sampling: fixed, so that at least one takes part",
             f"set federation.participation to {1 / clients:g} or more",
         )
     return count

@@ -4,7 +4,7 @@ Draws inside a run are counter-based: number j of client i in round t is a hash 
 SplitMix64 finaliser (Steele, Lea and Flood, 2014) applied to each key in turn. So
 
 * equal seeds give equal draws on every device, also after a resume, with no generator state to save;
-* another client, metric or evaluation changes nobody else's stream;
+* another client, metric or evaluation changes no other stream;
 * one call draws for all clients at once, on the device, without a round trip to the host.
 
 Work done once (initial model, partition) takes an ordinary generator seeded the same way.
@@ -78,7 +78,7 @@ def positions(stream: int, clients: Tensor, sizes: Tensor, count: int) -> Tensor
 
 def permutations(stream: int, clients: Tensor, sizes: Tensor) -> Tensor:
     """[n, max(sizes)] int64: row i starts with 0..sizes[i]-1 in uniformly random order; what follows is padding
-    (positions from sizes[i] on). The order of a client does not depend on who else is asked for.
+    (positions from sizes[i] on). The order of a client does not depend on the other clients drawn for.
 
     sizes: [n] int64, at least 1.
     """

@@ -187,7 +187,7 @@ class Repetitions:
 
 @dataclass(frozen=True)
 class Member:
-    """One of the runs, as whoever records a run wants to see it (`pipeline.training.rows`). rounds: T."""
+    """One of the runs, as a run's record needs it (`pipeline.training.rows`). rounds: T."""
 
     runs: Repetitions
     run: int

@@ -7,10 +7,10 @@ The two others need environments of their own, since they pin what we do not:
 
     PFL_PYTHON=/some/pfl/bin/python FLWR_PYTHON=/some/flwr/bin/python .venv/bin/python -m benchmarks rivals
 
-Whoever is not named is left out. Each has one thread for the mathematics; Flower's engine spreads its clients over all
-cores besides. The ratios are medians over repetitions run in turn, because the machine's speed drifts; each repetition
-has a seed of its own, since with ten of a thousand two-label clients a round the last rounds' draw moves the accuracy
-by several points whoever computes it: the spread is given.
+A rival whose variable is unset is left out. Each has one thread for the mathematics; Flower's engine also spreads its
+clients over all cores. The ratios are medians over repetitions run in turn, because the machine's speed drifts; each
+repetition has a seed of its own, since with ten of a thousand two-label clients a round the last rounds' draw moves the
+accuracy by several points in every library: the spread is given.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _loaded = {}
 
 
 def data():
-    """Everybody's samples, once per process."""
+    """All clients' samples, once per process."""
     if not _loaded:
         torch.set_num_threads(1)
         _loaded["X"], _loaded["y"] = torch.tensor(case["images"]).float().div_(255), torch.tensor(case["labels"])

@@ -70,7 +70,7 @@ class Softmax:
         return product
 
     def minimise(self, weights: Tensor, Y: Tensor, tolerance: float, iterations: int = 10) -> Tensor:
-        """At most so many of Newton's steps from Y, until the gradient's norm is below the tolerance."""
+        """At most that many of Newton's steps from Y, until the gradient's norm is below the tolerance."""
         for _ in range(iterations):
             g = self.gradient(Y, weights)
             if g.norm() < tolerance:
@@ -80,7 +80,7 @@ class Softmax:
 
 
 def solve(product: Callable[[Tensor], Tensor], b: Tensor, x: Tensor, tolerance: float, iterations: int = 50) -> Tensor:
-    """At most so many conjugate gradient steps from x, until the residual is that part of b."""
+    """At most that many conjugate gradient steps from x, until the residual is that part of b."""
     r = b - product(x)
     p, square = r, r.square().sum()
     for _ in range(iterations):

@@ -21,7 +21,7 @@ from pipeline.errors import UserError
 PARTS = ("search", "table", "fashion", "bad_clients", "toy")
 CELLS, DATA = HERE / "cells", HERE / "data"
 SECONDS = {"digits": 0.13, "mnist": 0.28, "fashion-mnist": 0.28}
-"""Of a round with everybody active on one core of an Intel Xeon, mean over the methods: for the announcement."""
+"""Of a round with all clients active on one core of an Intel Xeon, mean over the methods: for the announcement."""
 
 
 def main() -> None:

@@ -84,8 +84,8 @@ class Label:
 def run_toy(cell: Cell, folder: Path, data: Path) -> str:
     """All repetitions of a cell: f_0(w*(x)) and the stationarity at every evaluation, [repetitions, evaluations].
 
-    With everybody active the repetitions go together, one computation for all; half of the clients are others in every
-    repetition, so these go one by one.
+    With all clients active, one computation runs all repetitions. With half of the clients active, the repetitions draw
+    different ones, so they run one by one.
     """
     from pipeline.methods import ALGORITHMS, Federation
     from pipeline.methods.client_weighting.common.weighting_context import WeightingContext

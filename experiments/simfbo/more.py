@@ -6,7 +6,7 @@ The specification's Example B: two clients with equal weights and scalars x, y,
     g_i = h_i / 2 (y - b_i x - c_i)^2,    f_i = 1/2 (y - d_i)^2 + 1/2 x^2,
     h = (1, 3), b = (1, 2), c = (2, 0), d = (0, 2),
 
-of which the first takes one local step and the second three. Exact gradients, everybody active. With p = (1/2, 1/2) the
+of which the first takes one local step and the second three. Exact gradients, both active. With p = (1/2, 1/2) the
 stationary point is (x, y, v) = (14, 57, -4) / 65 and with SimFBO's weights (1/4, 3/4) it is (0.5358, 1.2180, -0.1128).
 """
 

@@ -61,7 +61,7 @@ def found_at(key: str, path: str, kind: type | None, noun: str, how: str = "") -
 
 
 def fault(own: Any, shipped: Container[str], settings: Any, base: type | None) -> str | None:
-    """What is wrong with the name or the settings of an entry of one's own, and the fix; None if nothing is.
+    """What is wrong with the name or the settings of a custom entry, and the fix; None if nothing is.
 
     shipped: names that are taken. settings: the record of its settings, derived from base; None = not looked at yet.
     """
@@ -83,7 +83,7 @@ def fault(own: Any, shipped: Container[str], settings: Any, base: type | None) -
 
 
 def not_called_with(function: Any, count: int) -> str | None:
-    """The complaint about a function that does not take so many arguments."""
+    """What is wrong with a function that does not take `count` arguments; None if it does."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:

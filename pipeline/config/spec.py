@@ -38,7 +38,7 @@ Ratio = Annotated[float, Within(gt=0, le=1)]
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """One of these names, as in ``Annotated[str, Named(...)]``; or the dotted path of an object of one's own.
+    """One of these names, as in ``Annotated[str, Named(...)]``; or the dotted path of your own object.
 
     own: what that object is, for the messages; None where there is no such choice.
     """

@@ -9,5 +9,5 @@
 | `datasets` | the canonical form on disk: prepare, load |
 | `schemes`, `partition` | who holds what: one record, one file, one hash |
 | `arrays`, `scaling` | samples handed over as arrays; from stored numbers to network inputs (both import torch) |
-| `federated` | everybody's samples as tensors on the device (imports torch, so it is not imported here) |
+| `federated` | all clients' samples as tensors on the device (imports torch, so it is not imported here) |
 """

@@ -1,4 +1,4 @@
-"""Everybody's samples as tensors on the device: a minibatch of all active clients is one act of indexing."""
+"""All clients' samples as tensors on the device: a minibatch of all active clients is one act of indexing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FederatedData:
     | selection_images, _labels | the server's selection set | stored [V_s, C, H, W], int64 [V_s] |
     | test_images, _labels | the test set | stored [T, C, H, W], int64 [T] |
     | kinds, oracle_weights | of each client | N, dtype [N] |
-    | pixel_orders | each client's order of pixels; None if nobody's is shuffled | int64 [N, HW] |
+    | pixel_orders | each client's order of pixels; None if no client's is shuffled | int64 [N, HW] |
     | scaling | how stored floats are scaled; None for uint8, which are divided by 255 | |
     """
 
@@ -250,7 +250,7 @@ class FederatedData:
 
 
 def _pixel_orders(partition: Partition, pixels: int, device: torch.device) -> Tensor | None:
-    """One random order per shuffled client, the same for all its images and channels; None if nobody is shuffled."""
+    """One random order per shuffled client, the same for all its images and channels; None if no client is shuffled."""
     if "shuffled" not in partition.kinds:
         return None
     orders = np.tile(np.arange(pixels), (partition.clients, 1))

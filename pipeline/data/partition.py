@@ -1,8 +1,8 @@
 """Who holds what: the server's two sets and every client's samples, as one record in one file.
 
 Rules, enforced by `check`: clean clients are disjoint from one another (but for `dirichlet`, which repeats
-images by specification), the server's validation and selection sets from everybody; a bad client holds no
-image twice and may share images with others; nobody is empty; the server's sets are balanced.
+images by specification), the server's validation and selection sets from all clients; a bad client holds no
+image twice and may share images with others; no client is empty; the server's sets are balanced.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def label_shares(counts: np.ndarray, clean: np.ndarray) -> np.ndarray:
     """[N] float64: (1/C) sum_c n_ic / (sum over clean j of n_jc) for clean clients i, 0 for the others.
 
     counts n: [N, classes]; clean: [N] bool. C counts the classes that some clean client holds, so the weights sum to 1;
-    all are 0 if nobody is clean.
+    all are 0 if no client is clean.
     """
     counts = counts * clean[:, None]
     total = counts.sum(axis=0)

@@ -44,7 +44,7 @@ class RawDataset:
             raise ValueError("training and test images must have one shape")
 
     def first(self, subset: Subset) -> RawDataset:
-        """The first training and test images alone; UserError if there are not so many."""
+        """Only the first training and test images; UserError if there are fewer than asked."""
         counts = {}
         for part in ("train", "test"):
             wanted, held = getattr(subset, part), len(getattr(self, f"{part}_labels"))

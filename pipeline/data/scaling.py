@@ -12,7 +12,7 @@ samples look like. With v over the validation samples and x any stored sample,
 
 So a feature (or all pixels) times any positive factor gives the same inputs, up to rounding.
 
-A feature that does not vary in validation shows no scale, and any made-up one, 1 for instance, would make its unit
+A feature that does not vary in validation shows no scale, and any invented one, 1 for instance, would make its unit
 matter and let a client send inputs of any size. Its sign keeps what can be known: whether a sample has the usual value.
 That is all there is to a rare 0/1 column which happens to be 0 throughout a small validation set.
 

@@ -1,6 +1,6 @@
 """Every method by its name in params.yaml, and which problems it fits.
 
-A new method is a file and a line here; a method of one's own needs no line, its name is then its dotted path. An
+A new method is a file and a line here; a custom method needs no line, its name is its dotted path. An
 unknown name and a method that does not fit its problem are answered with what is in this table.
 """
 

@@ -43,7 +43,7 @@ def build(
 ) -> FlatModel:
     """The network ``model.name`` with ``model.options``, tried on two images.
 
-    name: a key of ``MODELS``, or the dotted path of one's own function. Every mistake is a ``UserError``.
+    name: a key of ``MODELS``, or the dotted path of your own function. Every mistake is a ``UserError``.
     """
     function = _function(name)
     options = dict(options or {})
@@ -54,7 +54,7 @@ def build(
 
 
 def source_files(name: str) -> list[Path]:
-    """The files that define one's own model, see `own_code.source_files`; [] for a built-in."""
+    """The files that define a custom model, see `own_code.source_files`; [] for a built-in."""
     if "." not in name:
         return []
     _function(name)

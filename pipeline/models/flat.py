@@ -17,7 +17,7 @@ from pipeline.seeds import key
 
 @contextmanager
 def _own_randomness(seed: int) -> Iterator[None]:
-    """Inside, torch's global generator starts from ``seed``; outside, nobody notices.
+    """Inside, torch's global generator starts from ``seed``; outside, it is unchanged.
 
     Only the host's generator is touched: ``torch.manual_seed`` would also reseed the accelerators.
     """

@@ -5,7 +5,7 @@ Notation: n active clients with upper losses f_i and lower losses g_i; points X 
 D2xy g_i V_i a Jacobian-vector product (JVP), with D2xy g the d_x x d_y matrix of second derivatives. No matrix is ever
 formed.
 
-Rows do not know of each other, so ONE backward pass of losses.sum() yields every client's gradient, and one double
+Rows are independent, so ONE backward pass of losses.sum() yields every client's gradient, and one double
 backward of <grad_y g, V> every client's products: with V held constant, its derivative in y is D2yy g V and that in x
 is D2xy g V. Where a loss does not depend on a variable the answer is zero.
 

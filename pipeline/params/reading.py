@@ -22,7 +22,7 @@ def params_from(tree: dict[str, Any], name: str) -> Params:
     """Nested dictionaries as parameters. name: where they come from, for the messages.
 
     A section of `algorithms`, `partition` or `problems` that nothing shipped has, and whose name is close to none,
-    belongs to a method, scheme or problem of one's own; unless that is in use, it is not looked at.
+    belongs to a custom method, scheme or problem; unless that is in use, it is ignored.
     """
     default, partition = Params(), tree.get("partition")
     algorithm = _own(tree.get("algorithm"), default.algorithm)
@@ -43,7 +43,7 @@ def _own(value: Any, default: str) -> str:
 
 
 def _kept(sections: dict[str, Any], record: type) -> dict[str, Any]:
-    """Those that the record has or that are more likely a mistake than a section of something of one's own."""
+    """Those that the record has or that are more likely a mistake than a section of custom code."""
     known = [field.name for field in dataclasses.fields(record)]
 
     def looked_at(key: Any) -> bool:

@@ -73,7 +73,7 @@ class Params(Section):
 
 @cache
 def params_of(algorithm: str, scheme: str, problem: str) -> type[Params]:
-    """The record of a params.yaml with that `algorithm`, `partition.scheme` and `problem`: each of one's own has a
+    """The record of a params.yaml with that `algorithm`, `partition.scheme` and `problem`: each custom one has a
     section."""
     fields = []
     if algorithm not in ALGORITHMS:

@@ -79,7 +79,7 @@ class PersonalNetworks(ImageProblem, Protocol):
 
 @runtime_checkable
 class NewTasks(ImageProblem, Protocol):
-    """A problem that learns a body, x: the test is on tasks of classes that nobody trains on, each with a last layer
+    """A problem that learns a body, x: the test is on tasks of classes that no client trains on, each with a last layer
     fitted to it, and what is served is the body, which answers features."""
 
     def answers_on_new_tasks(self, variables: Variables, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ class WeightingProblem(Problem, Protocol):
 
     @property
     def oracle_weights(self) -> Tensor:
-        """The weights of somebody who knows which clients are clean, [N]."""
+        """The weights you would choose knowing which clients are clean, [N]."""
         ...
 
     def initial(self, seed: int) -> Tensor:
@@ -251,7 +251,7 @@ class WeightedLocalProblem(LocalProblem, Protocol):
 
     @property
     def oracle_weights(self) -> Tensor:
-        """The weights of somebody who knows which clients are clean, [N]."""
+        """The weights you would choose knowing which clients are clean, [N]."""
         ...
 
     def draw_validation(self, stream: int) -> Batch:

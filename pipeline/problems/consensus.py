@@ -1,4 +1,4 @@
-"""Consensus on images: one model for everybody, the minimiser of the mean of the clients' losses.
+"""Consensus on images: one model for all clients, the minimiser of the mean of the clients' losses.
 
     min_theta (1/N) sum_i f_i(theta)      (specification a_fedpd, section 1; N is its C)
 
@@ -35,7 +35,7 @@ MARGIN = 4
 
 @dataclass(frozen=True)
 class ConsensusSettings(Section):
-    """One model for everybody: the mean of the clients' training losses."""
+    """One model for all clients: minimises the mean of their training losses."""
 
     augment: bool | Auto = param(
         "auto",
@@ -109,7 +109,7 @@ def resolve(settings: ConsensusSettings, facts: Facts) -> ConsensusSettings:
 
 
 def build(settings: ConsensusSettings, given: Given) -> Consensus:
-    """Normalisation is the network's first layer, so that whoever serves the network gives it plain images; padding
+    """Normalisation is the network's first layer, so that a served network takes plain images; padding
     is then the mean colour, which that layer turns into 0."""
     model, info = given.model, CATALOG[given.params.data.name]
     if settings.normalise is True:

@@ -16,7 +16,7 @@ of each class) in the client's training part and a query set Q_t in its validati
 
 No two tasks share a last layer, so the Hessian of g_m in y is block diagonal, each block 1/T of its task's own.
 
-What is tested is the body alone, on tasks of classes that nobody trains on: each gets a last layer fitted to its
+What is tested is the body alone, on tasks of classes that no client trains on: each gets a last layer fitted to its
 support set (`fit`), and answers its query set. The body is also what is saved to be served.
 """
 
@@ -44,7 +44,7 @@ from pipeline.seeds import numpy_generator
 NEWTON_STEPS, HALVINGS = 20, 12
 """For a new task's last layer."""
 HESSIAN_NUMBERS = 2**24
-"""So many entries of Hessians at a time; memory grows with them."""
+"""Entries of Hessians computed at a time; memory grows with them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FewShotSettings(Section):
     """The body of the network above, a last layer for each of a client's tasks below."""
 
     mu: float = param(0.01, "mu/2 ||y||^2 is added to every task's training loss", gt=0, symbol="rho")
-    test_tasks: int = param(100, "so many tasks of new classes are tested, each with a last layer fitted to it", ge=1)
+    test_tasks: int = param(100, "tasks of new classes in the test, each with a last layer fitted to it", ge=1)
 
 
 @dataclass(frozen=True)

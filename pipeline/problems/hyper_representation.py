@@ -52,14 +52,14 @@ class HyperRepresentationSettings(Section):
     )
     mu: float = param(0.001, "strength of `reg`; the public code's 0.05 goes with norm", ge=0)
     measured_samples: PositiveInt | Literal["all"] = param(
-        10_000, "so many of the clients' samples, at most, are looked at for the training accuracy; all = every one"
+        10_000, "most of the clients' samples that the training accuracy is measured on; all = every one"
     )
 
 
 @dataclass(frozen=True)
 class HyperRepresentation(BodyAbove):
-    """One head for all clients. measured: so many of the clients' samples at most are looked at for the training
-    accuracy; None = all."""
+    """One head for all clients. measured: most of the clients' samples that the training accuracy is
+    measured on; None = all."""
 
     regulariser: str = "sq"
     mu: float = 0.001
@@ -134,7 +134,7 @@ class LocalHyperRepresentation(HyperRepresentation):
 
     @property
     def _tested(self) -> list[int]:
-        """The clean clients; everybody, if nobody is clean."""
+        """The clean clients; all clients, if none is clean."""
         kinds = self.data.kinds
         return [i for i, kind in enumerate(kinds) if kind == "clean"] or list(range(len(kinds)))
 

@@ -19,7 +19,7 @@ samples count, bool [n, B]. The server's batch has no leading client dimension."
 
 @dataclass(frozen=True)
 class Images:
-    """model: the network. data: everybody's samples. l2: adds l2/2 ||w||^2 to every client's loss."""
+    """model: the network. data: all clients' samples. l2: adds l2/2 ||w||^2 to every client's loss."""
 
     model: FlatModel
     data: FederatedData

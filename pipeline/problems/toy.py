@@ -93,7 +93,7 @@ class Toy:
 
     @property
     def oracle_weights(self) -> Tensor:
-        """Nobody is bad here: 1/N."""
+        """No client is bad here: 1/N."""
         return torch.full((self.clients,), 1.0 / self.clients, dtype=self.A.dtype)
 
     def initial(self, seed: int) -> Tensor:

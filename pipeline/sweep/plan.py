@@ -96,7 +96,7 @@ def _run(params: Params, varied: dict[str, Any]) -> Run:
         f"{short}={_fit(value)}" for short, value in zip(short_names(list(varied)), varied.values(), strict=True)
     )
     one = override(params, varied)
-    if {"algorithm", "partition.scheme"} & varied.keys():  # one of one's own has a section
+    if {"algorithm", "partition.scheme"} & varied.keys():  # a custom one has a section
         one = params_from(dataclasses.asdict(one), "sweep.values")
     try:
         check_rules(one)
@@ -115,7 +115,7 @@ def _run(params: Params, varied: dict[str, Any]) -> Run:
 
 
 def short_names(names: list[str]) -> list[str]:
-    """The last parts of dotted names, as few as tell them apart."""
+    """The last parts of dotted names, as few as distinguish them."""
 
     def last(name: str, parts: int) -> str:
         return ".".join(name.split(".")[-parts:])

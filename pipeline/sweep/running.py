@@ -56,7 +56,7 @@ from pipeline.training.setup import build_problem, build_toy, device_for
 from pipeline.training.tasks import Task, image_task, toy_task
 
 Ended = Callable[[Path, bool], None]
-"""Told of each run's folder, and whether the run diverged."""
+"""Receives each run's folder, and whether the run diverged."""
 
 
 @dataclass(frozen=True)

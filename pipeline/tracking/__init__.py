@@ -1,1 +1,1 @@
-"""The tracker is told what is already on disk: runs, figures, tables. Nothing here decides a result."""
+"""Sends the tracker what is already on disk: runs, figures, tables. Nothing here decides a result."""

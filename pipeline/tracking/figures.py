@@ -1,6 +1,6 @@
 """The pictures of a run. Each function turns data into a Figure; `save` writes it.
 
-Clean clients have strong colours that colour-blind readers tell apart (Okabe and Ito), the others muted ones.
+Clean clients have strong colours that colour-blind readers can distinguish (Okabe and Ito), the others muted ones.
 No pyplot: figures are plain objects, nothing global is touched.
 """
 
@@ -193,7 +193,7 @@ def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: 
 
 
 def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
-    """Who holds what: samples of each label [N, C], clients downwards; of more than 100 labels those that somebody
+    """Who holds what: samples of each label [N, C], clients downwards; of more than 100 labels those that some client
     holds, in the order of their first client."""
     counts = np.asarray(label_counts)
     ordered = counts.shape[1] > MANY

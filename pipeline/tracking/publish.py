@@ -1,4 +1,4 @@
-"""Everything on disk about one run, told to the tracker; again and again without doubling anything."""
+"""Sends the tracker everything on disk about one run; sending again duplicates nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLOTS = (
     "partition.png",
     "confusion_matrix.png",
 )
-"""Names in results/plots, in the order in which they tell the story."""
+"""Names in results/plots, in reading order."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def story(
     record: Record, metrics: dict[str, Any], clients: list[dict[str, Any]], plots: set[str], page: str, run_id: str
 ) -> str:
     """Markdown: what this run is, where to look, who was trusted; most important first, as the page shows
-    about four lines until somebody asks for more. page: address of the run's page, relative to the server.
+    about four lines until the reader asks for more. page: address of the run's page, relative to the server.
     plots: the names among PLOTS that exist (a method without weights has no curves of them)."""
     mode = "?workflowType=machine_learning"  # else the server shows its language-model pages
     lines = [f"**{record.name}**, {record.rounds} rounds."]

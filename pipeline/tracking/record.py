@@ -22,7 +22,7 @@ _TOOLS = ("scikit-learn", "mlflow", "dvc")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Where the tracker keeps a run; run_id None = it does not know of it (yet). training: which one it records."""
+    """Where the tracker keeps a run; run_id None = not recorded there (yet). training: which one it records."""
 
     tracking_uri: str
     experiment: str
@@ -64,7 +64,7 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Record:
-        """UserError if there is none. Keys it does not know are somebody else's and left alone."""
+        """UserError if there is none. Ignores unknown keys."""
         if not path.is_file():
             raise UserError(f"{path} does not exist: nothing was trained. Fix: .venv/bin/dvc repro")
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -68,8 +68,8 @@ def write_toy_numbers(
     """The same for the toy problem: exact values instead of accuracies, no labels."""
     facts = run_facts(record) | _settled(record, results) | toy.measure(variables)
     write_json(results / "metrics.json", facts)
-    nobody: list[list[int]] = [[]] * toy.clients
-    _write_clients(results, ["clean"] * toy.clients, nobody, [1] * toy.clients, _toy_weights(toy, variables))
+    no_labels: list[list[int]] = [[]] * toy.clients
+    _write_clients(results, ["clean"] * toy.clients, no_labels, [1] * toy.clients, _toy_weights(toy, variables))
     return facts
 
 

@@ -25,7 +25,7 @@ _PARAMS_AT_ONCE = 100
 
 
 class LiveRun:
-    """What the train stage tells the tracker. Only `finish` waits for it, and only for seconds.
+    """What the train stage sends the tracker. Only `finish` waits for it, and only for seconds.
 
     info: where the run is kept; its run_id is None until the tracker has answered.
     """

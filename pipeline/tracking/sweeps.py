@@ -19,7 +19,7 @@ ADVICE = "the sweep goes on and everything is kept in results/sweep. Send it lat
 
 
 class SweepRuns:
-    """What a sweep tells the tracker. The first failure is warned of once and ends it; only `finish` waits."""
+    """What a sweep sends the tracker. The first failure gives one warning and ends it; only `finish` waits."""
 
     def __init__(self, tracking: Tracking, root: Path, record: Record, folder: Path) -> None:
         """record: of the sweep. folder: keeps the parent's id, so that a repeated sweep goes on in the same run."""

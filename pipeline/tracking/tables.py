@@ -10,16 +10,16 @@ import numpy as np
 from pipeline.text import aligned, short_labels
 
 _SHOWN = 20
-"""Up to so many clients are all shown; of more, the heaviest and the lightest halves of that number."""
+"""Clients shown at most; of more, the heaviest and the lightest, half of that number each."""
 
 
 def headline(metrics: Mapping[str, Any]) -> str:
-    """Accuracy and, for learned weights, how well they tell good clients from bad."""
+    """Accuracy and, for learned weights, how well they separate good clients from bad."""
     parts = [f"test accuracy {100 * metrics['test_accuracy']:.2f} %", f"test loss {metrics['test_loss']:.4f}"]
     if metrics.get("selection_accuracy") is not None:
         parts.append(f"selection accuracy {100 * metrics['selection_accuracy']:.2f} %")
     lines = [f"{metrics['algorithm']} on {metrics['dataset']}: " + ", ".join(parts)]
-    if "detection_auc" in metrics:  # somebody is bad
+    if "detection_auc" in metrics:  # some client is bad
         lines.append(
             f"clean clients hold {metrics['clean_weight']:.4f} of the weight, no bad client more"
             f" than {metrics['max_noise_weight']:.4f}; distance to the oracle weights"

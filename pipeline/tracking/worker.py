@@ -43,7 +43,7 @@ class Worker:
         return self.error is None
 
     def fail(self, reason: str) -> None:
-        """Give up; warn if nobody has yet."""
+        """Give up; warn unless already done."""
         with self._lock:
             if self.error is not None:
                 return

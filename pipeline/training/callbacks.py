@@ -22,9 +22,9 @@ from pipeline.training.tasks import Measure
 class Recorder(pl.Callback):
     """Writes the history, evaluates every `eval_every` rounds and saves every `checkpoint_every`.
 
-    A save is: history first, checkpoint second (atomically), then the listener is told. A run killed at any instant
+    A save is: history first, checkpoint second (atomically), then the listener is called. A run killed at any instant
     goes on from the last save. on_rows: receives the rows of each save. writes: False in all but the first process of a
-    run, which take part in saves without a word of their own. fresh: nothing is saved yet, not even round 0. latest:
+    run, which take part in saves and write nothing. fresh: nothing is saved yet, not even round 0. latest:
     the newest value of every column. best: the best evaluation so far, saved with the rest.
     """
 

@@ -217,11 +217,11 @@ def suspects(weights: np.ndarray, interval: np.ndarray | None) -> list[int]:
 
 
 def detection(weights: np.ndarray, kinds: Sequence[str], quality: Sequence[float]) -> dict[str, float]:
-    """How well weights tell good clients from bad ones; ties count half.
+    """How well weights separate good clients from bad ones; ties count half.
 
     detection_auc: the chance that a clean client holds more than a bad one; detection_auc_<kind>: than one of that kind
     (of several). quality_correlation: Spearman's rank correlation of weights and quality (share of right samples).
-    Figures that the clients do not allow (nobody bad, all equal) are left out.
+    Figures that the clients do not allow (none bad, all equal) are left out.
     """
     from torchmetrics.functional import spearman_corrcoef
     from torchmetrics.functional.classification import binary_auroc

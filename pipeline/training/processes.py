@@ -1,7 +1,7 @@
 """A run in several processes, on one machine or on many: who starts them, and what happens when one is gone.
 
 `train.devices` processes per machine, `train.nodes` machines. On one machine the first process starts the others with
-its own command line. On several, whoever starts the command there (srun, torchrun, a person) says who is who by the
+its own command line. On several, what starts the command there (srun, torchrun, you) assigns the ranks by the
 usual variables: SLURM's own, or RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 
 All processes compute the same server; the first alone writes files and talks to the tracker.
@@ -50,7 +50,7 @@ def share_of(train: Train) -> Share:
         return Share(0, ranks)
     else:
         raise UserError(
-            f"train.nodes = {train.nodes} needs this command on every machine, told its place there. Fix: start it by"
+            f"train.nodes = {train.nodes} needs this command on every machine, with its rank. Fix: start it by"
             f" srun with {ranks} tasks, or by torchrun ({train.nodes} nodes, {train.devices} processes each);"
             " or train.nodes: 1."
         )
@@ -64,7 +64,7 @@ def share_of(train: Train) -> Share:
 
 @contextmanager
 def companions(share: Share) -> Iterator[None]:
-    """Around the training of the first process: starts the others, unless somebody else has, and ends with them."""
+    """Around the training of the first process: starts the others, unless they already run, and ends with them."""
     if share.ranks == 1 or "LOCAL_RANK" in os.environ or "SLURM_PROCID" in os.environ:
         if share.rank:
             _end_with(os.getppid())
@@ -91,7 +91,7 @@ def companions(share: Share) -> Iterator[None]:
 @contextmanager
 def only_the_first_speaks() -> Iterator[None]:
     """Around the training of another process: a user's mistake and a diverged run are met by all of them alike, and
-    the first one tells."""
+    the first one reports it."""
     try:
         yield
     except UserError:
@@ -99,7 +99,7 @@ def only_the_first_speaks() -> Iterator[None]:
 
 
 def gone(error: Exception) -> UserError:
-    """What a person is told when a message could not be delivered."""
+    """The error when a message could not be delivered."""
     return UserError(
         "another process of this run has ended, so this one stopped too; its own words, if any, are above"
         f" ({type(error).__name__}). Fix: run it again; it goes on from the last save."

@@ -46,7 +46,7 @@ def files_version(files: list[Path]) -> str:
 
 
 class ResumeFolder:
-    """A context manager: one process at a time holds it. `found` tells whether a checkpoint waits inside."""
+    """A context manager: one process at a time holds it. `found`: whether a checkpoint waits inside."""
 
     def __init__(self, root: Path, name: str, wait: float = 15.0) -> None:
         self.path = root / name
@@ -91,7 +91,7 @@ class ResumeFolder:
         return self
 
     def _locked(self) -> bool:
-        """Take the lock, unless somebody has it, or had it and has deleted the folder meanwhile."""
+        """Take the lock, unless another process has it, or had it and has deleted the folder meanwhile."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = (self.path / "lock").open("a+")
         try:

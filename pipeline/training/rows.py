@@ -42,7 +42,7 @@ class Running(Protocol):
 
 
 def evaluates(run: Running, every: int) -> bool:
-    """Every so many rounds, and after the last."""
+    """Every `every` rounds, and after the last."""
     return run.round % every == 0 or run.round == run.rounds
 
 

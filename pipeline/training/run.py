@@ -93,7 +93,7 @@ def train(
     to save and serve.
 
     Raises NotFinite (a UserError) when the run diverges. A termination signal ends the process with code 143, so that
-    nobody takes a half-trained model for a finished one. share: this process among those of the run; only the first
+    a half-trained model does not pass for a finished one. share: this process among those of the run; only the first
     writes. UserError when another one is gone.
     """
     params, share = resolve(params), share or Share()
@@ -151,7 +151,7 @@ def train(
 
 class ToDisk(TorchCheckpointIO):
     """Writes a save straight to its file, where Lightning builds it in memory first and so takes the state twice.
-    Whoever asks for the save puts the finished file in place of the last one (`Recorder`)."""
+    The caller puts the finished file in place of the last one (`Recorder`)."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         with open(path, "wb") as file:

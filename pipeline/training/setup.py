@@ -76,7 +76,7 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
 
 
 def _require_tasks(params: Params, partition: Partition) -> None:
-    """UserError if the tasks were dealt with other settings: the samples alone do not tell how they are arranged."""
+    """UserError if the tasks were dealt with other settings: the samples alone do not show how they are arranged."""
     for key in ("ways", "shots", "queries"):
         wanted, dealt = getattr(params.partition.few_shot, key), partition.settings.get(key)
         if wanted != dealt:

@@ -55,9 +55,9 @@ def test_every_point_is_the_case_that_its_axis_says(raw):
 
 
 def test_points_are_measured_in_turn_and_the_first_turn_does_not_count():
-    told = []
-    found = interleaved({x: lambda x=x: told.append(x) or len(told) for x in (7, 8)}, repetitions=2)
-    assert told == [7, 8] * 3
+    measured = []
+    found = interleaved({x: lambda x=x: measured.append(x) or len(measured) for x in (7, 8)}, repetitions=2)
+    assert measured == [7, 8] * 3
     assert found == {7: [3, 5], 8: [4, 6]}
     assert median_ratio([2.0, 9.0, 1.0], [1.0, 3.0, 1.0]) == 2.0
 

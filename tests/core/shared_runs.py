@@ -41,7 +41,7 @@ Found = dict[str, torch.Tensor]
 ROUNDS = 4
 CLIENTS = 5
 HALF = {"sampling": "bernoulli", "participation": 0.5}
-EVERYBODY = {"participation": 1.0}
+FULL_PARTICIPATION = {"participation": 1.0}
 
 
 def weighting() -> Iterator[tuple[str, Run]]:
@@ -61,7 +61,7 @@ def quadratics() -> Quadratics:
 def consensus_run(variant: str, problem: Quadratics, **more: Any) -> Run:
     name = consensus.method(variant)
     hyper = options(name, **{**consensus.settings(variant), "weight_decay": 0.1, "clip_norm": 1.5, **more})
-    return name, context_for(problem, hyper, **(EVERYBODY if name == "fedpd" else HALF))
+    return name, context_for(problem, hyper, **(FULL_PARTICIPATION if name == "fedpd" else HALF))
 
 
 def local_steps() -> Iterator[tuple[str, Run]]:

@@ -196,10 +196,10 @@ def test_the_random_length_is_uniform(toy):
 def test_factors_have_their_own_clients_and_samples(noisy):
     """Every factor of the series, and the step around it, draws independently; asking again gives the same."""
     context = make_context(FedNest(), noisy, 0.5)
-    everybody = torch.arange(5)
+    all_clients = torch.arange(5)
     sets = {tuple(replace(context, round=t).active(*q).tolist()) for t in range(1, 4) for q in ((), (1,), (2,))}
     assert len(sets) > 5
-    first, second, again = (context.batch("factor", everybody, 1, q) for q in (1, 2, 1))
+    first, second, again = (context.batch("factor", all_clients, 1, q) for q in (1, 2, 1))
     assert torch.equal(first[2], again[2])
     assert not (first[2] == second[2]).any()
 

@@ -110,7 +110,7 @@ X = torch.tensor([0.4, 0.1, 0.15, 0.05, 0.3], dtype=torch.float64)
 
 
 def remembering(name, hyper, toy, start, **more):
-    """A state in which everybody's last gradient is that at 1, and the context of its next step."""
+    """A state in which all clients' last gradient is that at 1, and the context of its next step."""
     context = make_context(dataclasses.replace(hyper, estimator="memory"), toy, 0.4, sampling="fixed", round=2, **more)
     state = ALGORITHMS[name].init(context)
     state.variables.update({"w": start.clone(), "x": X.clone()})
@@ -276,7 +276,11 @@ def test_gradients_and_products_of_the_lead_method_have_minibatches_of_their_own
     state = ALGORITHMS["primal_dual"].init(context)
     state.variables.update({"w": start, "lambda": lam, "x": X})
     active, c = context.active(), torch.zeros_like(X)
-    scale = {"paper": 5 / 2, "normalised": 1 / max(float(X[active].sum()), 0.3), "memory": 1.0}  # nobody is remembered
+    scale = {
+        "paper": 5 / 2,
+        "normalised": 1 / max(float(X[active].sum()), 0.3),
+        "memory": 1.0,
+    }  # no client is remembered
     c[active] = scale[estimator] * X[active]
     (_, e, _), (_, _, E) = (context.batch(purpose, active, 1) for purpose in ("gradient", "product"))
     sum_g = c[active] @ (toy.gradients(start)[1:][active] + e)

@@ -105,20 +105,20 @@ def test_fixed_weights_end_at_the_lower_solution(mild, name):
     w = run(name, make_context(hyper, mild), rounds).variables["w"]
     if name == "validation_only":
         assert mild.gradients(w)[0].norm() < 1e-10
-    else:  # on the toy nobody is bad, so the oracle's weights are 1/N too
+    else:  # on the toy no client is bad, so the oracle's weights are 1/N too
         torch.testing.assert_close(w, mild.solve(torch.full((4,), 0.25, dtype=torch.float64)).w, rtol=0, atol=1e-10)
 
 
 def test_agnostic_learning_ends_at_the_minimax_point(mild):
     """Optimality: sum_i x_i grad f_i(w) = 0, and every client of positive weight has the largest loss."""
     ((hyper, rounds),) = FIXED["afl"]
-    state, everybody = run("afl", make_context(hyper, mild), rounds), (torch.arange(4),)
+    state, all_clients = run("afl", make_context(hyper, mild), rounds), (torch.arange(4),)
     w, x = state.variables["w"], state.variables["x"]
-    losses, start = mild.losses(w, everybody), mild.solve(torch.full_like(x, 0.25)).w
+    losses, start = mild.losses(w, all_clients), mild.solve(torch.full_like(x, 0.25)).w
     assert (x @ mild.gradients(w)[1:]).norm() < 1e-6
     assert (losses[x > 1e-9] > losses.max() - 1e-6).all()
     assert (x > 0.01).sum() >= 2
-    assert losses.max() < mild.losses(start, everybody).max() - 0.01
+    assert losses.max() < mild.losses(start, all_clients).max() - 0.01
 
 
 # ---------------------------------------------------------------------------------------- one mathematics, two backends

@@ -174,8 +174,8 @@ def test_noise_is_white_symmetric_and_fresh():
     """Level 0.5: 4000 entries of e have mean within 4.5 * 0.5/sqrt(4000) of 0, and standard deviation near 0.5; so
     have E's diagonal and its lower triangle."""
     noisy = replace(Toy.generate(clients=2, seed=0), noise=0.5)
-    everybody = torch.arange(2)
-    drawn = [noisy.draw(stream, everybody, 1) for stream in range(100)]
+    all_clients = torch.arange(2)
+    drawn = [noisy.draw(stream, all_clients, 1) for stream in range(100)]
     e, E = (torch.stack([batch[part] for batch in drawn]) for part in (1, 2))
     assert torch.equal(E, E.mT)
     row, column = torch.tril_indices(20, 20, -1)

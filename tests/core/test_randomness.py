@@ -1,4 +1,4 @@
-"""Streams: reproducible, independent of each other, uniform, and nobody's draw depends on who else is there."""
+"""Streams: reproducible, independent of each other, uniform, and no client's draw depends on the others."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def test_everybody():
 
 
 def test_bernoulli_is_bernoulli_given_non_empty():
-    """N = 3, p = 0.2: P(i active | somebody) = 0.2 / (1 - 0.8^3) = 0.4098; P(all three) = 0.008 / 0.488 = 0.01639."""
+    """N = 3, p = 0.2: P(i active | one is) = 0.2 / (1 - 0.8^3) = 0.4098; P(all three) = 0.008 / 0.488 = 0.01639."""
     rounds, present, full = 20_000, torch.zeros(3), 0
     for t in range(rounds):
         active = active_clients(3, "bernoulli", 0.2, seed=1, round_=t)
@@ -103,7 +103,7 @@ def test_permutations_are_orders_of_each_client_s_own_positions():
         assert sorted(row[:n]) == list(range(n))
         assert sorted(row) == list(range(7))
     alone = randomness.permutations(5, torch.tensor([0]), torch.tensor([7]))
-    assert torch.equal(alone[0], order[1])  # nobody else matters
+    assert torch.equal(alone[0], order[1])  # the others do not matter
 
 
 def test_permutations_are_uniform():

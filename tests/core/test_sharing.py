@@ -18,7 +18,7 @@ ALONE = Share()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where two processes have left their runs; with five clients, half of them active, one has nobody to simulate in
+    """Where two processes have left their runs; with five clients, half of them active, one simulates no client in
     some rounds. What they continue was begun by one process; one run has lost its record meanwhile."""
     folder = tmp_path_factory.mktemp("shared")
     for variant, run in continued().items():

@@ -1,4 +1,4 @@
-"""Everybody's samples as tensors: a batch holds exactly the samples asked for."""
+"""All clients' samples as tensors: a batch holds exactly the samples asked for."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def raw() -> RawDataset:
-    """Images whose every pixel tells their row: row m is filled with m mod 256."""
+    """Images whose every pixel gives their row: row m is filled with m mod 256."""
     labels = np.arange(200) % 4
     images = np.broadcast_to((np.arange(200) % 256)[:, None, None, None], (200, 3, 5, 6)).astype(np.uint8)
     return RawDataset("digits", 4, images, labels, images[:40], labels[:40])
@@ -49,7 +49,7 @@ def test_batches_equal_a_plain_look_up(raw, partition, dtype):
 
 
 def test_a_shuffled_client_s_pixels_are_in_one_other_order(raw):
-    """The same order for every image and channel of that client; everybody else's pixels are where they were."""
+    """The same order for every image and channel of that client; other clients' pixels stay."""
     labels = np.arange(200) % 4
     images = np.random.default_rng(0).integers(0, 256, (200, 3, 5, 6)).astype(np.uint8)
     raw = RawDataset("digits", 4, images, labels, images[:40], labels[:40])

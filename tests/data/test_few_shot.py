@@ -42,7 +42,7 @@ def test_a_place_tells_task_and_class():
     support, query = p.labels.reshape(3 * tasks, ways, shots), p.validation_labels.reshape(3 * tasks, ways, queries)
     assert (support == support[:, :, :1]).all()
     assert (query == support[:, :, :1]).all()
-    assert len(np.unique(support[:, :, 0])) == 3 * tasks * ways  # nobody shares a class, nor do two tasks
+    assert len(np.unique(support[:, :, 0])) == 3 * tasks * ways  # no clients share a class, nor do two tasks
     assert support.reshape(3, -1)[0].tolist() != sorted(support.reshape(3, -1)[0].tolist())
     held = np.concatenate([p.indices, p.validation_indices])
     assert len(np.unique(held)) == len(held)

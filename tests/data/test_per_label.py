@@ -1,4 +1,4 @@
-"""Everybody the same number of every label; few labels each in parts of a power law."""
+"""Equal label counts on every client; few labels each, with power-law sizes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Places are tried in order, only verified content passes, and every failure is told in plain words."""
+"""Places are tried in order, only verified content passes, and every failure has a clear message."""
 
 import contextlib
 import functools

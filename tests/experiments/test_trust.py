@@ -297,9 +297,9 @@ def test_the_page_s_figures_by_hand():
     assert "| 100 % |" in next(line for line in page.table(rows).splitlines() if "afl" in line)
     assert page.shortcomings(rows).splitlines()[2:] == ["| b-0 | 100 | 1 | -2.0 | 0.70 | 0.250 |"]
     assert {row["federation"] for row in common(rows[:2] + rows[3:])} == {"b"}
-    complete, told, shared = page.tables([row for row in rows if row["method"] != "oracle_weights"])
+    complete, note, shared = page.tables([row for row in rows if row["method"] != "oracle_weights"])
     assert "afl" not in complete
-    assert "1 federations where each was run" in told
+    assert "1 federations where each was run" in note
     assert "| **primal_dual** | 1 | 48.0 |" in shared
 
 
@@ -387,8 +387,8 @@ def test_the_search_takes_the_trial_of_best_selection_accuracy(tmp_path):
         results.append(path, {"key": cell.key, "selection": selection, "accuracy": accuracy})
     search.run_search(TINY, path, 1)  # nothing is missing
     assert search.winners(TINY, path) == {"average": {"eta_w": 0.01}}
-    told = results.read(path)["winner average"]
-    assert (told["winner"], told["selection"], told["grid"]) == ({"eta_w": 0.01}, 0.8, {"eta_w": [0.01, 0.3]})
+    found = results.read(path)["winner average"]
+    assert (found["winner"], found["selection"], found["grid"]) == ({"eta_w": 0.01}, 0.8, {"eta_w": [0.01, 0.3]})
     study = dataclasses.replace(TINY, full={"tuned": Runs(["average", "afl"], ["iris-1of3"], winners=True)})
     tuned, plain = plan.cells(study, "full", search.winners(study, path))
     assert (tuned.options, plain.options) == ((("eta_w", 0.01),), ())

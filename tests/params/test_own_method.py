@@ -129,7 +129,7 @@ def test_wrong_hyper_parameters_are_answered_as_a_shipped_methods(project, secti
 
 def test_it_fits_problems_as_its_family_does(project):
     params = load_params(written(project, "algorithm: own_methods.copy.OWN\nproblem: fair\n"))
-    with pytest.raises(UserError, match=r"own_methods\.copy\.OWN does not fit problem: fair: it learns weights"):
+    with pytest.raises(UserError, match=r"own_methods\.copy\.OWN does not fit problem: fair: it learns client weights"):
         check_rules(params)
 
 

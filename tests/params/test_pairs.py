@@ -120,7 +120,7 @@ def test_heads_that_a_method_cannot_learn_are_refused():
 
 
 def test_the_clients_validation_parts_follow_the_problem():
-    """0 where nobody uses them, so that client weighting deals as ever; the scheme `cleaning` deals its own."""
+    """0 where they are not used, so that client weighting deals as ever; the scheme `cleaning` deals its own."""
 
     def share(**settings):
         return resolve(params(**settings)).partition.client_validation

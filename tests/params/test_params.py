@@ -83,16 +83,16 @@ def test_names_agree_with_the_rooms_that_serve_them():
     schemes = {f.name for f in dataclasses.fields(Params().partition)} & set(SCHEMES)
     assert schemes == set(SCHEMES)
     for name in CATALOG:
-        told = answer_to("name: digits", f"name: {name}")
+        answer = answer_to("name: digits", f"name: {name}")
         if name in data_for("few_shot"):
-            assert told is not None
-            assert "Fix: partition.scheme: few_shot" in told
+            assert answer is not None
+            assert "Fix: partition.scheme: few_shot" in answer
         else:
-            assert told is None
+            assert answer is None
 
 
 def answer_to(old: str, new: str, path: Path | None = None) -> str | None:
-    """What a person is told after that edit of params.yaml; None if all is well."""
+    """The error message after that edit of params.yaml; None if all is well."""
     import tempfile
 
     assert old in TEXT

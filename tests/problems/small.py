@@ -68,7 +68,7 @@ def few_shot() -> FewShot:
 
 
 P = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64)
-"""Unequal client probabilities, so that nobody forgets them."""
+"""Unequal client probabilities, so that a method that ignores them fails."""
 
 
 def problems() -> dict[str, object]:

@@ -13,7 +13,7 @@ from pipeline.problems.few_shot import fit, new_tasks, require_features
 from pipeline.training import evaluation
 from tests.problems.small import CLIENTS, P, few_shot, start
 
-EVERYBODY = torch.arange(CLIENTS)
+ALL_CLIENTS = torch.arange(CLIENTS)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def test_losses_are_those_of_each_task_s_own_layer(problem, monkeypatch):
     )
     x, y = start(problem)
     X, Y = x.expand(CLIENTS, -1), y + torch.linspace(-1, 1, CLIENTS, dtype=y.dtype)[:, None]
-    f = problem.upper_losses(X, Y, problem.draw_upper(0, EVERYBODY, 8))
-    g = problem.lower_losses(X, Y, problem.draw_lower(0, EVERYBODY, 12))
+    f = problem.upper_losses(X, Y, problem.draw_upper(0, ALL_CLIENTS, 8))
+    g = problem.lower_losses(X, Y, problem.draw_lower(0, ALL_CLIENTS, 12))
     for i in range(CLIENTS):
         assert float(f[i]) == pytest.approx(float(by_hand(problem, x, Y[i], i, True).mean()), rel=1e-10)
         penalty = 0.5 * problem.mu * Y[i].square().sum() / 2
@@ -84,7 +84,7 @@ def test_a_minibatch_names_each_sample_s_task(problem):
 def test_tasks_do_not_touch_one_another_s_layers(problem):
     """The Hessian below is block diagonal, and every block has a part of its own."""
     x, y = start(problem)
-    batch = problem.draw_lower(0, EVERYBODY[:1], 12)
+    batch = problem.draw_lower(0, ALL_CLIENTS[:1], 12)
     H = torch.func.hessian(lambda u: problem.lower_losses(x[None], u[None], batch)[0])(y)
     h = problem.model.head
     assert (H[:h, h:] == 0).all()
@@ -169,7 +169,7 @@ def test_the_test_is_on_new_tasks_by_hand(problem):
     assert found.test.confusion.tolist() == confusion.tolist()
     assert found.selection is None
     assert evaluation.accuracy(problem, variables, data.test_images, data.test_labels) == right / count
-    assert right / count > 0.5  # the made-up classes can be told apart
+    assert right / count > 0.5  # the synthetic classes can be distinguished
 
 
 def test_training_accuracy_is_of_the_clients_own_tasks(problem):

@@ -24,7 +24,7 @@ from tests.problems.small import CLIENTS, OWN, TRAIN, P, problems, start
 PROBLEMS = problems()
 # The unsquared norm alone is not strongly convex, so y*(x) need not exist: only its derivatives are tested.
 SOLVABLE = [name for name in PROBLEMS if name != "hyper_representation, norm"]
-EVERYBODY = torch.arange(CLIENTS)
+ALL_CLIENTS = torch.arange(CLIENTS)
 every_problem = pytest.mark.parametrize("name", PROBLEMS)
 every_solvable = pytest.mark.parametrize("name", SOLVABLE)
 
@@ -36,7 +36,7 @@ def whole(monkeypatch):
 
 
 def batches(problem):
-    return problem.draw_upper(0, EVERYBODY, OWN), problem.draw_lower(0, EVERYBODY, TRAIN)
+    return problem.draw_upper(0, ALL_CLIENTS, OWN), problem.draw_lower(0, ALL_CLIENTS, TRAIN)
 
 
 def lower_solution(problem, x, y, batch, weights):
@@ -58,11 +58,11 @@ def lower_solution(problem, x, y, batch, weights):
 
 
 def solved(problem, x, y):
-    """Everybody's lower solution, [N, d_y]: the common one, or each client's own."""
+    """Each client's lower solution, [N, d_y]: the common one, or its own."""
     batch = batches(problem)[1]
     if not problem.local_lower:
         return lower_solution(problem, x, y, batch, problem.client_probabilities).expand(CLIENTS, -1)
-    return torch.stack([lower_solution(problem, x, y, batch, torch.eye(CLIENTS).double()[i]) for i in EVERYBODY])
+    return torch.stack([lower_solution(problem, x, y, batch, torch.eye(CLIENTS).double()[i]) for i in ALL_CLIENTS])
 
 
 def upper_value(problem, x, y):
@@ -129,7 +129,7 @@ def test_products_are_derivatives_of_gradients(name):
     """D2yy g V and D2xy g V are the central differences of grad_y g and grad_x g along y in direction V."""
     problem = PROBLEMS[name]
     x, y = start(problem)
-    batch, step = problem.draw_lower(3, EVERYBODY, 5), 1e-6
+    batch, step = problem.draw_lower(3, ALL_CLIENTS, 5), 1e-6
     X, V = x.expand(CLIENTS, -1), torch.linspace(-1, 1, len(y), dtype=y.dtype).expand(CLIENTS, -1)
 
     def gradients(Y):
@@ -167,11 +167,11 @@ def test_averaged_scores_are_sharded_scores_with_a_smaller_step(whole):
     x, y = start(problem)
     X, Y = x.expand(CLIENTS, -1), y.expand(CLIENTS, -1)
     V = torch.linspace(-1, 1, len(y), dtype=y.dtype).expand(CLIENTS, -1)
-    for batch in (problem.draw_lower(1, EVERYBODY, TRAIN), problem.draw_lower(9, EVERYBODY, 5)):
+    for batch in (problem.draw_lower(1, ALL_CLIENTS, TRAIN), problem.draw_lower(9, ALL_CLIENTS, 5)):
         directions = -BilevelOracle(problem).cross_products(X, Y, V, batch)
         averaged = (X - eta * directions).mean(dim=0)
         owners = problem.data.training.owners
-        blocks = owners == EVERYBODY[:, None]
+        blocks = owners == ALL_CLIENTS[:, None]
         assert (directions[~blocks] == 0).all()
         assert (directions[blocks].abs() > 0).any()
         other = torch.where(blocks, X, X.flip(1) + 1.0)  # nor needs another's block

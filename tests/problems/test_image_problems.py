@@ -23,7 +23,7 @@ from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
 from pipeline.training import evaluation
 from tests.problems.small import CLASSES, CLIENTS, OWN, TRAIN, P, data, network
 
-EVERYBODY = torch.arange(CLIENTS)
+ALL_CLIENTS = torch.arange(CLIENTS)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_mlp_has_a_head(held):
 def test_the_regulariser_by_hand(held, kind, mu):
     problem = HyperRepresentation(network("mlp", hidden=(5,)), held, P, kind, mu)
     x, y = problem.initial_upper(0), problem.initial_lower(0)
-    batch = problem.draw_lower(1, EVERYBODY, 3)
+    batch = problem.draw_lower(1, ALL_CLIENTS, 3)
     X, Y = x.expand(CLIENTS, -1), y * torch.arange(1.0, CLIENTS + 1, dtype=y.dtype)[:, None]
     weight, bias = Y.split([15, 3], dim=1)
     expected = {
@@ -183,10 +183,10 @@ def test_the_upper_value_is_that_of_whole_batches():
 def test_a_server_s_validation_is_everybody_s():
     held = uneven()
     problem = DataCleaning(network(), held, P, validation="server", server_batch=4)
-    X, _ = problem.draw_upper(1, EVERYBODY, 1)
+    X, _ = problem.draw_upper(1, ALL_CLIENTS, 1)
     assert X.shape[:2] == (CLIENTS, 4)
     assert torch.equal(X[0], X[3])
-    whole = dataclasses.replace(problem, server_batch=None).draw_upper(1, EVERYBODY, 1)
+    whole = dataclasses.replace(problem, server_batch=None).draw_upper(1, ALL_CLIENTS, 1)
     assert whole[1].shape == (CLIENTS, len(held.validation_labels))
     variables = {"y": problem.initial_lower(0)}
     scores = problem.model.apply(variables["y"], held.validation_images)
@@ -201,7 +201,7 @@ def test_class_weights():
     torch.testing.assert_close(weights, torch.tensor([1.0, 10.0, 100.0], dtype=torch.float64))
     problem = LossTuning(network(), held, P, class_weights=weights)
     x, y = problem.initial_upper(0), problem.initial_lower(0)
-    X, labels = problem.draw_upper(2, EVERYBODY, 5)
+    X, labels = problem.draw_upper(2, ALL_CLIENTS, 5)
     found = problem.upper_losses(x.expand(CLIENTS, -1), y.expand(CLIENTS, -1), (X, labels))
     for i in range(CLIENTS):  # as torch's own weighted mean
         expected = F.cross_entropy(problem.model.apply(y, X[i]), labels[i], weight=weights)
@@ -226,7 +226,7 @@ def test_measures_of_cleaning_by_hand(held):
     at = (wrong.nonzero()[0, 0], (~wrong).nonzero()[0, 0])
     x[at[0]], x[at[1]] = 3.0, -3.0  # one of each on the wrong side
     found, W, R = problem.measure({"x": x}), int(wrong.sum()), int((~wrong).sum())
-    # Pairs (right, wrong): the right one at -3 beats nobody, the wrong one at 3 loses to nobody.
+    # Pairs (right, wrong): the right one at -3 beats none, the wrong one at 3 loses to none.
     assert found["sample_auc"] == pytest.approx((R - 1) * (W - 1) / (R * W))
     assert found["sample_f1"] == pytest.approx(2 * (W - 1) / (W + W))
     start = problem.measure({"x": problem.initial_upper(0)})
@@ -234,7 +234,7 @@ def test_measures_of_cleaning_by_hand(held):
 
 
 def test_saturated_weights_are_still_ranked(held):
-    """Scores so large that the weights all round to 1 tell right from wrong by their order."""
+    """Scores so large that the weights all round to 1 separate right from wrong by their order."""
     problem = DataCleaning(network(), held, P)
     assert problem.measure({"x": torch.where(held.wrong, 90.0, 91.0).double()})["sample_auc"] == 1.0
 

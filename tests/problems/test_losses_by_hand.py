@@ -41,7 +41,7 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-EVERYBODY = torch.arange(CLIENTS)
+ALL_CLIENTS = torch.arange(CLIENTS)
 
 
 def test_loss_tuning(held):
@@ -49,7 +49,7 @@ def test_loss_tuning(held):
     problem = LossTuning(network(), held, P, l2=L2, class_weights=v)
     x, X, Y = points(problem)
     d, shift = x[:3], x[3:]
-    lower, upper = problem.draw_lower(1, EVERYBODY, 5), problem.draw_upper(2, EVERYBODY, 5)
+    lower, upper = problem.draw_lower(1, ALL_CLIENTS, 5), problem.draw_upper(2, ALL_CLIENTS, 5)
     close(
         problem.lower_losses(X, Y, lower),
         by_hand(lower, Y, lambda i, s, y: F.cross_entropy(s / (1 + (-d).exp()) + shift, y) + L2 / 2 * Y[i] @ Y[i]),
@@ -62,7 +62,7 @@ def test_fair(held, q):
     problem = Fair(network(), held, P, l2=L2, q=q)
     x, X, Y = points(problem)
     pi = x.exp() / x.exp().sum()
-    lower, upper = problem.draw_lower(1, EVERYBODY, 5), problem.draw_upper(2, EVERYBODY, 5)
+    lower, upper = problem.draw_lower(1, ALL_CLIENTS, 5), problem.draw_upper(2, ALL_CLIENTS, 5)
     close(
         problem.lower_losses(X, Y, lower),
         by_hand(lower, Y, lambda i, s, y: 4 * pi[i] * F.cross_entropy(s, y) + L2 / 2 * Y[i] @ Y[i]),
@@ -76,7 +76,7 @@ def test_data_cleaning(held):
     """The weight belongs to the sample that was drawn, wherever its client's part begins."""
     problem = DataCleaning(network(), held, P, l2=L2, scale=2.0)
     x, X, Y = points(problem)
-    X_l, y_l, places = lower = problem.draw_lower(1, EVERYBODY, 5)
+    X_l, y_l, places = lower = problem.draw_lower(1, ALL_CLIENTS, 5)
     close(X_l, held.scaled(held.images[held.indices[places.flatten()]]).view(X_l.shape))
     assert torch.equal(y_l, held.labels[places])
 
@@ -85,7 +85,7 @@ def test_data_cleaning(held):
         return (weights * F.cross_entropy(s, y, reduction="none")).sum() / 5 + L2 / 2 * Y[i] @ Y[i]
 
     close(problem.lower_losses(X, Y, lower), by_hand(lower, Y, loss))
-    upper = problem.draw_upper(2, EVERYBODY, 5)
+    upper = problem.draw_upper(2, ALL_CLIENTS, 5)
     close(problem.upper_losses(X, Y, upper), by_hand(upper, Y, lambda i, s, y: F.cross_entropy(s, y)))
 
 
@@ -93,7 +93,7 @@ def test_client_weighting_as_a_general_problem(held):
     """sum_i p_i g_i with p_i = 1/N and g_i = N x_i f_i is the weighted loss."""
     problem = GeneralImageWeighting(ClientWeighting(network(), held, l2=L2))
     x, X, Y = points(problem)
-    batch = problem.draw_lower(1, EVERYBODY, 5)
+    batch = problem.draw_lower(1, ALL_CLIENTS, 5)
     close(
         problem.lower_losses(X, Y, batch),
         by_hand(batch[1:], Y, lambda i, s, y: 4 * x[i] * (F.cross_entropy(s, y) + L2 / 2 * Y[i] @ Y[i])),

@@ -53,7 +53,7 @@ def rows(name):
         return list(csv.DictReader(file))
 
 
-def told(monkeypatch, accuracies):
+def scripted(monkeypatch, accuracies):
     """Evaluations of the train stage find these selection accuracies, one after another."""
     load = train.load_task
 
@@ -85,7 +85,7 @@ def run(here, **settings):
 
 
 def test_a_run_that_collapses_serves_its_best_model_and_says_so(here, monkeypatch, capsys):
-    told(monkeypatch, [0.1, 0.7, 0.91, 0.503])
+    scripted(monkeypatch, [0.1, 0.7, 0.91, 0.503])
     metrics = run(here)
     line = (
         "the model of round 4 is served: selection accuracy 91.0 % there, 50.3 % after the last round 6. Lower eta_w,"
@@ -111,7 +111,7 @@ def test_a_run_that_collapses_serves_its_best_model_and_says_so(here, monkeypatc
 
 
 def test_any_other_run_serves_its_last_model(here, monkeypatch, capsys):
-    told(monkeypatch, [0.1, 0.7, 0.91, 0.9])
+    scripted(monkeypatch, [0.1, 0.7, 0.91, 0.9])
     metrics = run(here)
     assert metrics["served_round"] == metrics["rounds"] == 6
     assert "is served" not in capsys.readouterr().out
@@ -167,7 +167,7 @@ def test_the_terminal_names_clients_that_hold_too_little(here, capsys, settings,
 )
 def test_weights_that_have_not_settled_are_no_verdict(here, monkeypatch, capsys, accuracies, settled, found):
     """Evaluated after rounds 0, 2 and perhaps 4. Who holds too little is said of settled weights only."""
-    told(monkeypatch, accuracies)
+    scripted(monkeypatch, accuracies)
     settles(monkeypatch, "oracle_weights", settled)
     metrics = run(here, algorithm="oracle_weights", train__rounds=len(settled))
     assert metrics["served_round"] == 2

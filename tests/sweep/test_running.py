@@ -54,9 +54,9 @@ def runs_of(seeds, values, together="auto", **settings):
 
 def run_all(runs, mode, paths, ended=lambda folder, failed: None):
     """And the names of the runs that ended."""
-    told = []
-    running.run_all(runs, mode, paths, lambda *end: (told.append((end[0].name, end[1])), ended(*end)))
-    return told
+    ends_seen = []
+    running.run_all(runs, mode, paths, lambda *end: (ends_seen.append((end[0].name, end[1])), ended(*end)))
+    return ends_seen
 
 
 def rows(path):

@@ -1,4 +1,4 @@
-"""How well weights tell good clients from bad: by hand."""
+"""How well weights separate good clients from bad: by hand."""
 
 import numpy as np
 import pytest

@@ -85,7 +85,7 @@ def test_the_record_holds_every_measure_of_every_round(params, digits, partition
     if two_models:  # what is tested is what the method's paper returns: A-FedPD's mean model, the others' theta
         served = models[name not in ("a_fedpd", "a_fedpd_sam")]
         assert all(row["test_accuracy"] == row[served] for row in evaluated)
-    assert rows[-1]["client_weight_0"] == ""  # nobody has weights here
+    assert rows[-1]["client_weight_0"] == ""  # no weights here
     d, bytes_each = module.context.problem.dimension, 4
     assert float(rows[-1]["client_state_bytes"]) in (0, d * bytes_each)
 
@@ -292,7 +292,7 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
     state.variables["lambda"].copy_(0.1 * torch.randn(len(state.variables["w"]), generator=g, dtype=torch.float64))
     x = torch.rand(10, generator=g, dtype=torch.float64)
     state.variables["x"].copy_(x / x.sum())
-    # The same samples for the local step as for g_i: everybody's draws depend on the purpose alone.
+    # The same samples for the local step as for g_i: all draws depend on the purpose alone.
     rename = {"local step": "gradient"}
 
     class Same(LocalContext):
@@ -358,7 +358,7 @@ def test_augmentation_is_fresh_in_every_draw_and_normalisation_is_in_the_network
     mean, deviation = 0.3057, 0.3249
     expected = plain.model.apply(w, (X[0] - mean) / deviation)
     torch.testing.assert_close(problem.model.apply(w, X[0]), expected)
-    with torch.no_grad():  # whoever serves the network gives it images in [0, 1]
+    with torch.no_grad():  # a served network takes images in [0, 1]
         torch.testing.assert_close(problem.model.module_with(w)(X[0]), expected)
 
 

@@ -65,7 +65,7 @@ def test_every_save_of_a_run_goes_that_way(params, digits, partition, tmp_path, 
 
 
 def test_after_training_the_module_is_where_the_data_are(params, digits, partition, tmp_path, monkeypatch):
-    """Lightning's teardown takes it to the CPU; whoever evaluates afterwards wants it where the data are."""
+    """Lightning's teardown takes it to the CPU; evaluation afterwards needs it where the data are."""
     moves = []
     cpu, to = FederatedBilevel.cpu, FederatedBilevel.to
     monkeypatch.setattr(FederatedBilevel, "cpu", lambda self: moves.append("cpu") or cpu(self))

@@ -20,14 +20,14 @@ class Balanced(Section):
 
 
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Balanced, draw: Draw) -> list[Holding]:
-    """The i.i.d. split of the a_fedpd specification (section 4.2): everybody holds as many of every label as anybody.
+    """The i.i.d. split of the a_fedpd specification (section 4.2): all clients hold equally many samples of a label.
 
     Where the N clients do not divide a label's samples, those left over go to one client each, in a random order of
     the clients that goes on from label to label: counts of a label, and sizes, differ by one at most.
     """
     clients = settings.clients
     of_class = shuffled_by_label(labels, classes, draw, "balanced-class")
-    _everybody_gets(of_class, clients, "partition.balanced.clients")
+    _require_every_label(of_class, clients, "partition.balanced.clients")
     order = draw("balanced").permutation(clients)
     owner, dealt = np.empty(len(labels), dtype=np.int64), 0
     for rows in of_class:
@@ -37,22 +37,22 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Balanc
     return [clean_holding(indices[hand], labels[hand]) for hand in hands]
 
 
-def _everybody_gets(of_class: list[np.ndarray], clients: int, key: str) -> None:
-    """UserError unless there is a sample of every label for everybody."""
+def _require_every_label(of_class: list[np.ndarray], clients: int, key: str) -> None:
+    """UserError unless each client can hold a sample of every label."""
     rarest = min(range(len(of_class)), key=lambda c: len(of_class[c]))
     samples = len(of_class[rarest])
     if clients > samples:
         raise not_allowed(
             key,
             clients,
-            f"{at_most(samples)}, since label {rarest} has {samples} samples and everybody holds every label",
+            f"{at_most(samples)}, since label {rarest} has {samples} samples and each client holds every label",
             "lower it, take a larger data set, or partition.scheme: iid, which balances no labels",
         )
 
 
 BALANCED = Scheme(
     name="balanced",
-    summary="everybody the same number of every label",
+    summary="the same number of every label on each client",
     settings=Balanced,
     deal=deal,
 )

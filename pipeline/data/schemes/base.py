@@ -12,7 +12,7 @@ A scheme deals the training pool to the clients:
 | draw | draw(purpose, *ids) -> the generator of that purpose: no draw depends on another one | |
 
 It raises UserError, naming the key, for settings that the pool cannot serve. It draws at random wherever rows of the
-same label are told apart, so the order of rows in the data set biases nothing.
+same label are distinguished, so the order of rows in the data set biases nothing.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Dirich
     """floor(P / N) samples each; client i's labels follow p_i ~ Dirichlet(a, ..., a), a per class.
 
     replacement `cycle` is the simulator's procedure (section 4.2 of the a_fedpd specification): until
-    everybody is full, pick a client that is not, draw a class from its p_i and take the class's next unused
+    all clients are full, pick a client that is not, draw a class from its p_i and take the class's next unused
     image; a class used up starts again. `iid` draws every image afresh from its class. Either way an image
     may lie on several clients.
     """

@@ -40,7 +40,7 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewSho
     if ways > len(enough):
         raise UserError(
             f"{KEY}: a task needs {ways} classes (ways) with {each} images each (shots and queries), and"
-            f" {len(enough)} of the training classes have so many. Fix: lower ways, shots or queries, or raise"
+            f" {len(enough)} of the training classes have that many. Fix: lower ways, shots or queries, or raise"
             " subset.train."
         )
     if most < 1:

@@ -25,7 +25,7 @@ class Longtail(Section):
         "samples of the last class per one of the first: class c keeps its first P/C imbalance^(c/(C-1)) of P samples;"
         " auto = 0.1 below 10,000 training images, else 0.01",
     )
-    shards_per_client: int = param(0, "0 = random parts; else sorted by label and so many shards each", ge=0)
+    shards_per_client: int = param(0, "0 = random parts; else shards per client, of samples sorted by label", ge=0)
 
 
 def resolve(settings: Longtail, classes: int, sizes: Sizes) -> Longtail:

@@ -17,7 +17,7 @@ class Powerlaw(Section):
     """Few labels per client and heavy-tailed sizes: the split of MNIST in the federated averaging literature."""
 
     clients: int = param(10, "number of clients; 1000 in the literature", ge=1, symbol="N")
-    labels_per_client: int = param(2, "client i holds the labels i, i + 1, ... of so many, modulo all labels", ge=1)
+    labels_per_client: int = param(2, "client i holds this many labels, i, i + 1, ..., modulo all labels", ge=1)
     sigma: float = param(
         2.0,
         "the samples of a label beyond min_per_label go in proportion to exp(sigma z), z standard normal; larger"

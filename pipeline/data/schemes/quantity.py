@@ -37,7 +37,7 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Quanti
 
 
 def power_law_sizes(total: int, clients: int, exponent: float, least: int) -> np.ndarray:
-    """[clients] int64 with sum `total`: client i in proportion to (i+1)^-exponent; whoever would fall below
+    """[clients] int64 with sum `total`: client i in proportion to (i+1)^-exponent; a client that would fall below
     `least` gets `least`, and the others share the rest in the same proportions.
 
     Needs clients * least <= total.

@@ -102,7 +102,7 @@ AGGITD = assigning(
     step,
     "xy",
     name="aggitd",
-    summary="general: the series rides on the lower level's exchanges",
+    summary="general: the series uses the lower level's exchanges",
     family=BILEVEL,
     options=AggItd,
 )

@@ -27,7 +27,7 @@ momenta (also for the omega of a client that comes back), `federation.batch_size
 what the analysis asks gives nu M times as much.
 
 Partial participation (the paper treats full participation only): an absent client keeps its y^m. Its omega^m belongs to
-the x of its last round; a client that was absent therefore starts with a fresh gradient, as everybody does in round 1,
+the x of its last round; a client that was absent therefore starts with a fresh gradient, as all do in round 1,
 since a momentum may only be carried along a path that was walked. nu is the server's.
 
 Per active client and round: fedbio_local one exchange, d_x each way; fedbioacc_local two exchanges, 2 d_x each way,

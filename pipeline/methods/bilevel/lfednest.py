@@ -59,7 +59,7 @@ class LFedNest(NestedSteps):
 
 
 def init(context: BilevelContext) -> State:
-    """x and y, or everybody's own y_i, as the problem starts them."""
+    """x and y, or each client's own y_i, as the problem starts them."""
     problem = context.problem
     for key in ("local_steps", "upper_local_steps"):
         step_counts.steps(context, key)  # so that a wrong list is refused before work starts

@@ -29,7 +29,7 @@ server's gamma = eta and p-tilde of sum 1 give plain averaging of the local (X, 
 Per active client and round: one exchange; d_x + 2 d_y numbers each way (the server knows tau_i); 3 gradients and 2
 products per local step.
 
-Theory wants r = L_f / mu, which nobody knows of a network: the ball is there for safety and `adjoint_norm` in the
+Theory asks for r = L_f / mu, which is unknown for a network: the ball is a safeguard, and `adjoint_norm` in the
 record shows whether it is ever reached.
 """
 
@@ -80,7 +80,7 @@ class SimFbo(HeterogeneousSteps):
 
 @dataclass(frozen=True)
 class ShroFbo(SimFbo):
-    """SimFBO that forgives unequal local steps."""
+    """SimFBO for unequal local steps."""
 
 
 def init(context: BilevelContext, method: str) -> State:
@@ -136,4 +136,4 @@ def _method(name: str, summary: str, options: type[SimFbo], normalised: bool) ->
 
 
 SIMFBO = _method("simfbo", "general: one loop, one exchange a round", SimFbo, normalised=False)
-SHROFBO = _method("shrofbo", "general: SimFBO that forgives unequal local steps", ShroFbo, normalised=True)
+SHROFBO = _method("shrofbo", "general: SimFBO for unequal local steps", ShroFbo, normalised=True)

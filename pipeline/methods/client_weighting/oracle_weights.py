@@ -1,4 +1,4 @@
-"""Training with the weights of somebody who knows which clients are clean: what learning the weights could win at best.
+"""Training with the weights that you would choose knowing the clean clients: the best that learning could reach.
 
 The baseline "opt" of the lead paper, x = (0.5, 0.3, 0.2, 0, ..., 0) in its protocol; in general the clean clients'
 label shares (`Partition.oracle_weights`). Otherwise as `average`: w <- w - eta_w sum_i x_i g_i; one exchange, d numbers

@@ -21,7 +21,7 @@ specialised to client weighting; lead specification, section 3.
 The SAME sample serves both points: draws are functions of (seed, round), so evaluating both in one step shares them.
 
 Per active client and iteration (t > 1): K + 1 exchanges, K for the series' factors and one for G_w and the inner
-products. Up (2K+1)d + 2: two vectors per factor, ONE vector for both G_w (a client that is told its two coefficients
+products. Up (2K+1)d + 2: two vectors per factor, ONE vector for both G_w (a client that receives its two coefficients
 sends their combination, all that d_w needs), two inner products. Down 4(K+1)d + 2: w and a vector, at two points, in
 each exchange, and the two coefficients. Under `memory` the server needs the gradient at the new point by itself to
 remember it: up d more, down 2 less. 2 gradients, 2K products. At t = 1 there is one point: up (K+1)d + 1, down 2(K+1)d.

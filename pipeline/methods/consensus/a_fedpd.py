@@ -1,4 +1,4 @@
-"""A-FedPD: absent clients take a virtual dual step, so that nobody's dual is left behind.
+"""A-FedPD: absent clients take a virtual dual step, so that no client's dual falls behind.
 
 Source: Sun, Shen and Tao, "A-FedPD: Aligning Dual-Drift is All Federated Primal-Dual Learning Needs", Algorithm 1;
 specification a_fedpd, sections 3.9 (reference) and 3.11 (low_memory); symbols in `dual`.
@@ -13,7 +13,7 @@ The server keeps all duals and sends them out; clients keep nothing. Per active 
 K gradients. What Algorithm 1 returns, and what is tested and served here, is the "global average model" theta-bar.
 
 Low memory traffic, the same iterates. Virtual and ordinary steps together move the mean dual by
-rho (theta-bar' - theta), whoever is active. With theta = theta-bar + mean/rho that is
+rho (theta-bar' - theta), for any active clients. With theta = theta-bar + mean/rho that is
 
     mean' = rho (theta-bar' - theta-bar) ,     theta' = 2 theta-bar' - theta-bar         (properties 2 and 3)
 

@@ -7,7 +7,7 @@ Source: specification a_fedpd, section 3.6; symbols in `dual`.
     theta    <- mean_{i active} ( theta_i + lambda_i / rho )                 the new lambda_i
 
 which is argmin_theta g(theta) + rho/2 ||theta - z||^2 without a regulariser g (item A5). Published methods of this name
-also average over everybody's last upload; this one does not (item A7): the mean of lambda_i over a random subset is not
+also average all clients' last uploads; this one does not (item A7): the mean of lambda_i over a random subset is not
 0 where the mean over all is, so under partial participation it leaves the optimum (property 12), which is the paper's
 motivation. Per active client: d down, d up (theta_i + lambda_i / rho), K gradients; the client keeps lambda_i.
 """

@@ -1,4 +1,4 @@
-"""FedPD: the augmented Lagrangian minimised and maximised in turn, with everybody.
+"""FedPD: the augmented Lagrangian minimised and maximised in turn, with all clients.
 
 Source: Zhang et al., "FedPD" (2021), as the A-FedPD paper states it (eq. 5); specification a_fedpd, section 3.5;
 symbols in `dual`.

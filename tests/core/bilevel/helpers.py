@@ -53,7 +53,7 @@ def one_round(algorithm, state, context, frozen=()) -> Cost:
 
 
 def close(got, expected, **tolerances):
-    """assert_close with room for rounding only, unless told otherwise."""
+    """assert_close with room for rounding only, unless given otherwise."""
     expected = torch.as_tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(
         got.double().squeeze(), expected.squeeze(), **({"rtol": 1e-12, "atol": 1e-12} | tolerances)

@@ -89,7 +89,7 @@ TABLE = [
 
 
 def cost_of(name, hyper, problem, rounds, participation=0.4) -> Cost:
-    """Of the last of so many rounds."""
+    """Of the last of that many rounds."""
     context, cost = make_context(hyper, problem, participation), Cost()
     state = ALGORITHMS[name].init(context)
     for t in range(1, rounds + 1):

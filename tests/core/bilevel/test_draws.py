@@ -196,13 +196,13 @@ def test_storm_on_minibatches_term_by_term(server_holds_f, period):
         alpha_offset=2.0,
         local_steps=period,
     )
-    context, everybody = make_context(hyper, problem), torch.arange(3)
+    context, all_clients = make_context(hyper, problem), torch.arange(3)
     z = Point(*(torch.zeros(3, d, dtype=torch.float64) for d in (3, 4, 4)))
     mean = lambda point: Point(*(u.mean(0).expand(3, -1) for u in point))  # noqa: E731
 
     def estimate(at, now, tag, held, *exchange):
         server = now.upper_level(held.x[0], held.y[0], *exchange)  # the clients' own f does not look at where it is
-        return directions(now, at, draw(now, everybody, tag), server)
+        return directions(now, at, draw(now, all_clients, tag), server)
 
     m, start = estimate(z, dataclasses.replace(context, round=1), 0, z, 0), z
     for t in range(1, 5):

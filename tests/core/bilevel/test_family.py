@@ -143,7 +143,7 @@ def test_relabelling_clients_changes_no_average(variant):
 
 @every_variant
 def test_clients_that_do_not_move_move_no_average(variant):
-    """Whoever is active: the weights (N/n) p_i of two of five clients do not sum to 1 where p differs."""
+    """For any active clients: the weights (N/n) p_i of two of five clients do not sum to 1 where p differs."""
     name, hyper, problem = made(variant, noise=0.3)
     steps = [f.name for f in dataclasses.fields(hyper) if f.name[:-1] in ("eta_", "gamma_") and f.name != "eta_h"]
     hyper = dataclasses.replace(hyper, **dict.fromkeys(steps, 1e-290))

@@ -180,11 +180,11 @@ def test_momenta_are_the_mean_gradients(problem, average, bound):
     """P10, without noise, any I and c, different p: after a round all clients stand at the averages, x on its set."""
     problem = dataclasses.replace(problem, upper_bound=bound)
     hyper = FedBioAcc(**STEPS, storm_x=0.7, storm_y=0.7, storm_v=0.7, local_steps=3, average_initial_momentum=average)
-    context, everybody = make_context(hyper, problem), torch.arange(4)
+    context, all_clients = make_context(hyper, problem), torch.arange(4)
 
     def check(state):
         at = Point(*(state.variables[u] for u in "xyv")).rows(4)
-        exact = directions(context, at, draw(context, everybody), context.upper_level(at.x[0], at.y[0]))
+        exact = directions(context, at, draw(context, all_clients), context.upper_level(at.x[0], at.y[0]))
         close(momenta(state), torch.cat([problem.p @ u for u in exact]), atol=1e-11)
 
     run("fedbioacc", context, 4, each=check)

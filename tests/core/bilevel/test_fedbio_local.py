@@ -31,8 +31,8 @@ def test_the_local_series_is_geometric(problem, terms):
     """P13: tau sum_{n <= Q} (I - tau H)^n b = H^-1 [b - (I - tau H)^(Q + 1) b], each client at its own point."""
     generator = torch.Generator().manual_seed(1)
     X, Y = (torch.randn(4, d, generator=generator, dtype=torch.float64) for d in (3, 4))
-    context, everybody = make_context(FedBioLocal(), problem), torch.arange(4)
-    batches = neumann.draw_local(context, everybody, terms, one_upper=True)
+    context, all_clients = make_context(FedBioLocal(), problem), torch.arange(4)
+    batches = neumann.draw_local(context, all_clients, terms, one_upper=True)
     got = neumann.local_hypergradients(context, X, Y, batches, context.upper_level(X[0], Y[0]), 0.2)
     close(got, torch.stack([local_series(problem, i, X[i], Y[i], terms, 0.2) for i in range(4)]))
 
@@ -64,14 +64,14 @@ def test_independent_factors_are_unbiased_and_one_batch_for_all_is_not():
     many = dataclasses.replace(one.permuted([0] * N), p=torch.full((N,), 1 / N, dtype=torch.float64))
     x, y = torch.full((3,), 0.5, dtype=torch.float64), torch.full((4,), -0.5, dtype=torch.float64)
     X, Y = x.expand(N, -1), y.expand(N, -1)
-    context, everybody, terms = make_context(FedBioLocal(), many), torch.arange(N), 6
+    context, all_clients, terms = make_context(FedBioLocal(), many), torch.arange(N), 6
     exact = local_series(one, 0, x, y, terms, 0.4)
 
     def error(batches):
         found = neumann.local_hypergradients(context, X, Y, batches, context.upper_level(x, y), 0.4)
         return ((found.mean(0) - exact) / (found.std(0) / N**0.5)).abs().max()
 
-    independent = neumann.draw_local(context, everybody, terms, one_upper=True)
+    independent = neumann.draw_local(context, all_clients, terms, one_upper=True)
     assert error(independent) < 5
     assert error(independent._replace(factors=[independent.factors[0]] * (terms - 1))) > 8
 

@@ -122,8 +122,10 @@ def test_the_correction_uses_one_minibatch_at_both_points(problem):
     y is free of noise, and two local steps are exact but for the anchor's."""
     noisy = dataclasses.replace(problem, noise=0.5)
     context, (x, y) = make_context(FedNestGeneral(eta_y=0.1, local_steps=2), noisy), at(problem)
-    everybody = torch.arange(4)
-    anchors = context.oracle.lower_gradients(x.expand(4, -1), y.expand(4, -1), context.lower_batch("anchor", everybody))
+    all_clients = torch.arange(4)
+    anchors = context.oracle.lower_gradients(
+        x.expand(4, -1), y.expand(4, -1), context.lower_batch("anchor", all_clients)
+    )
     q = noisy.p @ anchors
     z = y - 0.1 * q
     ends = z - 0.1 * (noisy.A @ (z - y) + q)

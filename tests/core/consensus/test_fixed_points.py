@@ -91,7 +91,7 @@ def test_12_fedadmm_and_fedavg_leave_the_optimum(exact):
     assert (theta(state) - exact.optimum).norm() > 0.5
     state = run("fedavg", exact, 200, state=at_optimum("fedavg", exact), **SETTING)
     assert (theta(state) - exact.optimum).norm() > 0.01
-    state = run("fedadmm", exact, 30, state=at_optimum("fedadmm", exact), **DUAL)  # everybody: it stays
+    state = run("fedadmm", exact, 30, state=at_optimum("fedadmm", exact), **DUAL)  # all clients: it stays
     close(theta(state), exact.optimum)
 
 

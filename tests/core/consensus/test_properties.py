@@ -74,7 +74,7 @@ def test_1_and_22_with_sharp_local_steps(clients):
 
 @aligned
 def test_2_mean_dual_recursion(noisy, name, form):
-    """lam_bar' = lam_bar + rho (theta_bar' - theta), whoever is active."""
+    """lam_bar' = lam_bar + rho (theta_bar' - theta), for any active clients."""
     last = {"theta": noisy.start, "mean": torch.zeros(5, dtype=torch.float64)}
 
     def check(state):

@@ -82,5 +82,5 @@ def directions(context: BilevelContext, at: Point, batches: Batches, upper: Uppe
 
 
 def work(context: BilevelContext, evaluations: int) -> Cost:
-    """Of so many evaluations of the three directions, summed over clients: grad_y g, grad_x f, grad_y f; HVP, JVP."""
+    """Of that many evaluations of the three directions, summed over clients: grad_y g, grad_x f, grad_y f; HVP, JVP."""
     return Cost(gradients=evaluations * (1 if context.server_upper else 3), hvps=evaluations * 2)

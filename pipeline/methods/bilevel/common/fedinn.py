@@ -15,8 +15,8 @@ FBO-AggITD and, uncorrected, of LFedNest.
     upper:   z <- z - alpha_i ( grad_x f_i(z, y; B) - grad_x f_i(x, y; B) + h )     tau_i times from z = x
     server:  the clients' average
 
-The same minibatch B at both points. At the first step z is still the anchor, the difference is exactly 0 and nobody
-computes it: tau_i steps cost 2 (tau_i - 1) gradients, and one for q. Without correction it is plain local descent, and
+The same minibatch B at both points. At the first step z is still the anchor, the difference is exactly 0 and is not
+computed: tau_i steps cost 2 (tau_i - 1) gradients, and one for q. Without correction it is plain local descent, and
 the anchor's exchange falls away. With tau_i = 1 the lower step is y - beta q. q is the only place where clients
 differ at a fixed point, so that fixed point is y*(x) whatever the tau_i: no client drift.
 """
@@ -52,7 +52,7 @@ class NestedSteps(HeterogeneousSteps):
         1, "a client's local steps on the upper variable, in the forms of local_steps", symbol="tau_i of FedOut"
     )
     local_step_size: Literal["common", "divided"] = param(
-        "common", "common = eta for everybody; divided = eta / tau_i, as in FedNest's theory for unequal local steps"
+        "common", "common = eta for all; divided = eta / tau_i, as in FedNest's theory for unequal local steps"
     )
 
 

@@ -71,7 +71,7 @@ def _as_published(context: BilevelContext, x: Tensor, y: Tensor, b: Tensor) -> t
     c_i <- (I - lambda H_i) c_i of its OWN, from the averaged b, and c-bar_j is the clients' average after j products.
 
     code_global_batch: b + sum_j c-bar_j / j, since its list of client vectors is not cleared between exchanges.
-    code_local_batch:  b + sum_j c-bar_j, in truth one exchange, counted as N all the same.
+    code_local_batch:  b + sum_j c-bar_j, really one exchange, still counted as N.
     """
     clients, p = context.cohort()
     n, d_y = len(clients), len(y)
@@ -127,5 +127,5 @@ def local_hypergradients(
 
 
 def local_work(context: BilevelContext, evaluations: int, terms: int) -> Cost:
-    """Of so many of these, summed over clients: grad_x f and grad_y f; M - 1 HVPs and a JVP."""
+    """Of that many of these, summed over clients: grad_x f and grad_y f; M - 1 HVPs and a JVP."""
     return Cost(gradients=0 if context.server_upper else 2 * evaluations, hvps=terms * evaluations)

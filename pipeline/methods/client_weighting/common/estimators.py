@@ -32,7 +32,7 @@ Memory = dict[str, Tensor]
 def choose(
     options: ServerOptions, clients: int, dimension: int, bytes_per_float: int, participation: float, vectors: int = 2
 ) -> str:
-    """The active estimator. With everybody active all three agree, and `paper` takes the fused pass.
+    """The active estimator. With all clients active all three agree, and `paper` takes the fused pass.
 
     vectors: how many the server would remember of each client.
     """
@@ -61,7 +61,7 @@ def coefficients(estimator: str, x: Tensor, active: Tensor, floor: float | Tenso
 
 
 def scatter(values: Tensor, active: Tensor, clients: int) -> Tensor:
-    """The active clients' answers [n, ...] as everybody's: (N/n) values, and 0 for the absent, [N, ...]."""
+    """The active clients' answers [n, ...] as all clients': (N/n) values, and 0 for the absent, [N, ...]."""
     result = values.new_zeros(clients, *values.shape[1:])
     result[active] = values * (clients / len(active))
     return result
@@ -93,7 +93,7 @@ def weighted_gradient(
 def gradient_with_inner(
     context: WeightingContext, memory: Memory, w: Tensor, v: Tensor, x: Tensor, active: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    """(sum_i x_i g_i [d], v^T g_i of everybody [N]), on one minibatch; remembers the gradients likewise."""
+    """(sum_i x_i g_i [d], v^T g_i of all clients [N]), on one minibatch; remembers the gradients likewise."""
     if "G" in memory:
         memory["G"][active] = context.oracle.gradients(w, batch)
         return context.oracle.total(x @ memory["G"]), context.oracle.total(memory["G"] @ v)
@@ -109,7 +109,7 @@ def weighted_product(
 
 
 def inner_products(context: WeightingContext, memory: Memory, v: Tensor, active: Tensor, fresh: Tensor) -> Tensor:
-    """v^T g_i of everybody, [N]. fresh: the active clients' own, [n]."""
+    """v^T g_i of all clients, [N]. fresh: the active clients' own, [n]."""
     if "G" not in memory:
         return scatter(fresh, active, context.problem.clients)
     result = context.oracle.total(memory["G"] @ v)
@@ -120,12 +120,12 @@ def inner_products(context: WeightingContext, memory: Memory, v: Tensor, active:
 def all_gradients(
     context: WeightingContext, memory: Memory, w: Tensor, x: Tensor, active: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    """(sum_i x_i g_i [d], g_i of everybody [N, d]), client by client; remembers the answers likewise."""
+    """(sum_i x_i g_i [d], g_i of all clients [N, d]), client by client; remembers the answers likewise."""
     gradients = context.oracle.gradients(w, batch)
     if "G" in memory:
         memory["G"][active] = gradients
-        everybody = context.oracle.total(memory["G"])
-        return x @ everybody, everybody
+        everyone = context.oracle.total(memory["G"])
+        return x @ everyone, everyone
     gradients = context.oracle.total(gradients)
     return _coefficients(context, w, x, active) @ gradients, scatter(gradients, active, context.problem.clients)
 

@@ -92,5 +92,5 @@ WEIGHTING = Family(
     options=ServerOptions,
     solves=(Form.SHARED_MODEL,),
     made_for="client_weighting",
-    otherwise="it learns weights of clients at one shared model, and knows of no other upper variable",
+    otherwise="it learns client weights at one shared model, and has no other upper variable",
 )

@@ -102,7 +102,7 @@ def train(context: LocalContext, start: Tensor, clients: Tensor, rule: Rule = Ru
     for count, batch in context.batches(clients):
         x = X[:count]
         g, first = _gradient(context, x, batch, rule)
-        if not gradients:  # the first step, which everybody takes at theta^t
+        if not gradients:  # the first step, which all take at theta^t
             dual = rule.lin if rule.fresh == 1.0 else None
             pull = torch.linalg.vector_norm(first if dual is None else first + dual, dim=1)
         if hyper.clip_mode == "loss":

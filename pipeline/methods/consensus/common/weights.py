@@ -102,7 +102,7 @@ class LearnedWeights(Section):
     mode: Literal["learned", "plain", "oracle"] = param(
         "learned",
         "learned = by the primal-dual rule from the server's validation set; plain = fixed, as federation.aggregation"
-        " says; oracle = fixed, of somebody who knows which clients are clean",
+        " says; oracle = fixed, chosen knowing which clients are clean",
     )
     dual: Literal["residual", "printed"] = param(
         "residual",
@@ -142,7 +142,7 @@ class LearnedWeights(Section):
 
     @property
     def is_reference(self) -> bool:
-        """Whether somebody asked for weights that are not learned."""
+        """Whether the settings ask for weights that are not learned."""
         return self.mode != "learned" or self.server_steps
 
 
@@ -159,11 +159,11 @@ def server_steps(context: LocalContext) -> bool:
 def start(context: LocalContext, w: Tensor) -> dict[str, Tensor]:
     """The variables beside w: x = 1/N (plain: as federation.aggregation says; oracle: the oracle's), and lambda = 0 if
     x is learned."""
-    mode, everybody = context.hyper.weights.mode, torch.arange(context.problem.clients, device=w.device)
+    mode, everyone = context.hyper.weights.mode, torch.arange(context.problem.clients, device=w.device)
     if mode == "learned":
-        x = torch.full((len(everybody),), 1.0 / len(everybody), dtype=w.dtype, device=w.device)
+        x = torch.full((len(everyone),), 1.0 / len(everyone), dtype=w.dtype, device=w.device)
         return {"lambda": torch.zeros_like(w), "x": x}
-    return {"x": context.oracle.problem.oracle_weights.to(w) if mode == "oracle" else context.shares(everybody, w)}
+    return {"x": context.oracle.problem.oracle_weights.to(w) if mode == "oracle" else context.shares(everyone, w)}
 
 
 def memory(context: LocalContext, x: Tensor) -> dict[str, Tensor]:
