@@ -70,7 +70,7 @@ def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{name}{line}: not valid YAML: {error.problem}. Fix: mend that line.") from None
+        raise UserError(f"{name}{line}: not valid YAML: {error.problem}. Fix: correct that line.") from None
     if not isinstance(tree, dict):
         raise UserError(f"{name}: must hold `key: value` lines. Fix: git checkout {name}.")
     return tree

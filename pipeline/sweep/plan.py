@@ -185,5 +185,5 @@ def _require_one_group(params: Params, runs: list[Run]) -> None:
     reason = obstacle(runs)
     if reason:
         raise UserError(
-            f"sweep.together = 'always' is not allowed here: {reason}. Fix: sweep.together: auto, or mend that."
+            f"sweep.together = 'always' is not allowed here: {reason}. Fix: sweep.together: auto, or correct that."
         )

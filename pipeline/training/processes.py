@@ -101,7 +101,7 @@ def only_the_first_speaks() -> Iterator[None]:
 def gone(error: Exception) -> UserError:
     """The error when a message could not be delivered."""
     return UserError(
-        "another process of this run has ended, so this one stopped too; its own words, if any, are above"
+        "another process of this run has ended, so this one stopped too; its message, if any, is above"
         f" ({type(error).__name__}). Fix: run it again; it goes on from the last save."
     )
 
