@@ -21,7 +21,7 @@ from experiments.trust.federations import federation
 from experiments.trust.plan import LEAD
 from experiments.trust.record import Federation
 from experiments.trust.results import append, read
-from experiments.trust.running import loop_on
+from experiments.trust.running import start
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.seeds import key
 from pipeline.training.evaluation import weight_interval
@@ -60,7 +60,7 @@ def interval(made: Federation, seed: int, rounds: int = ROUNDS, replicates: int 
         """Of the run, b = 0, or of its b-th replicate."""
         own = with_validation(problem, resampled(labels, seed, b)) if b else problem
         assert isinstance(own, ClientWeighting)
-        loop = loop_on(own, LEAD, rounds, seed=key(seed, "replicate", b) if b else seed, batch_size=BATCH_SIZE)
+        loop = start(own, LEAD, rounds, seed=key(seed, "replicate", b) if b else seed, batch_size=BATCH_SIZE)
         for _ in range(rounds):
             loop.step()
         found: np.ndarray = loop.state.variables["x"].double().numpy()

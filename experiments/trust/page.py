@@ -20,13 +20,15 @@ BY_WRONG = (400, 1.0)
 """Rounds and participation of the tables by what is wrong, if they were run; else those of most runs."""
 SETTLED = "settled"
 """The measure by which a method reports whether its weights have come to rest: 1, or 0."""
+SETTLING = "not settled"
 Columns = dict[str, Callable[[Sequence[Row]], str]]
 ABOUT = """\
 Small federations of images and tables that no default was tuned for: 3 to 300 clients of 5 to 10,000 samples, some of
-which hold wrong labels, shuffled or rescaled features, or nothing; a server with 10 to 100 validation samples; one set
-of defaults for all. Declared in [params.yaml](params.yaml), what they hold in [given.py](given.py) and
-[own.py](own.py), every run in [results.jsonl](results.jsonl). Accuracies are on test samples that neither a method nor
-a search of step sizes sees.
+which hold wrong labels, shuffled or rescaled features, or nothing; a server with 10 to 100 validation samples. The lead
+method and the baselines run with their defaults everywhere, every other method with the steps that won its search, if
+it was searched. Declared in [params.yaml](params.yaml), what they hold in [given.py](given.py) and [own.py](own.py),
+every run in [results.jsonl](results.jsonl). Accuracies are on test samples that neither a method nor a search of step
+sizes sees.
 
 - **against average**, **against oracle**: difference in accuracy, in points, to the same run with fixed equal weights,
   and with fixed weights made in the knowledge of the clean clients; mean, and the worst run.
@@ -112,38 +114,14 @@ def tables(rows: Sequence[Row]) -> list[str]:
 
 def table(rows: Sequence[Row]) -> str:
     """A line per method."""
-    columns: Columns = {
-        "runs": lambda own: str(len(own)),
-        "accuracy %": _accuracy,
-        "against average": lambda own: _mean(_all(own, "against_average"), "{:+.1f}"),
-        "worst": lambda own: _worst(_all(own, "against_average")),
-        "> 1 below": lambda own: _share([value < -1 for value in _all(own, "against_average")]),
-        "against oracle": lambda own: _mean(_all(own, "against_oracle"), "{:+.1f}"),
-        "its worst": lambda own: _worst(_all(own, "against_oracle")),
-        "AUC": lambda own: _mean(_all(own, "auc"), "{:.2f}"),
-        "< .9": lambda own: _share([value < 0.9 for value in _all(own, "auc")]),
-        "bad weight": lambda own: _mean(_all(own, "bad_weight"), "{:.3f}"),
-        "not settled": lambda own: _share([not settled for settled in _settled(own)]),
-        "drop": lambda own: _mean([100 * (row["best"] - row["accuracy"]) for row in own], "{:.1f}"),
-        "diverged": lambda own: str(sum("failed" in row for row in own)),
-        "ms a round": lambda own: f"{median(1000 * row['seconds'] / row['rounds'] for row in own):.1f}",
-    }
-    if not _settled(rows):
-        del columns["not settled"]
-    return markdown(rows, columns)
+    names = [name for name in COLUMNS if name != SETTLING or _settled(rows)]
+    return markdown(rows, names)
 
 
 def by_wrong(rows: Sequence[Row]) -> list[str]:
     """A table for each kind of wrong, at one length and participation."""
     where = BY_WRONG if BY_WRONG in settings(rows) else max(settings(rows), key=lambda at: len(_at(rows, at)))
-    columns: Columns = {
-        "runs": lambda own: str(len(own)),
-        "accuracy %": _accuracy,
-        "against average": lambda own: _mean(_all(own, "against_average"), "{:+.1f}"),
-        "against oracle": lambda own: _mean(_all(own, "against_oracle"), "{:+.1f}"),
-        "AUC": lambda own: _mean(_all(own, "auc"), "{:.2f}"),
-        "bad weight": lambda own: _mean(_all(own, "bad_weight"), "{:.3f}"),
-    }
+    columns = ("runs", "accuracy %", "against average", "against oracle", "AUC", "bad weight")
     chosen = _at(rows, where)
     text = [f"## By what is wrong ({where[0]} rounds, {_who(where[1])})"]
     for wrong in dict.fromkeys(row["wrong"] for row in chosen):
@@ -159,21 +137,12 @@ def about_validation(rows: Sequence[Row], out: Path) -> list[str]:
     own = [row for row in rows if (setting(row["federation"])[0], *_where(row)[1:]) in places]
     save(draw_validation(own), out / "validation.png")
     (rounds, participation), *_ = settings(own)
-    columns: Columns = {
-        "runs": lambda some: str(len(some)),
-        "accuracy %": _accuracy,
-        "against average": lambda some: _mean(_all(some, "against_average"), "{:+.1f}"),
-        "worst": lambda some: _worst(_all(some, "against_average")),
-        "AUC": lambda some: _mean(_all(some, "auc"), "{:.2f}"),
-        "< .9": lambda some: _share([value < 0.9 for value in _all(some, "auc")]),
-        "bad weight": lambda some: _mean(_all(some, "bad_weight"), "{:.3f}"),
-        "not settled": lambda some: _share([not settled for settled in _settled(some)]),
-    }
+    columns = ("runs", "accuracy %", "against average", "worst", "AUC", "< .9", "bad weight", SETTLING)
     lines = ["| validation samples | method | " + " | ".join(columns) + " |", "|--|--|" + "--:|" * len(columns)]
     for (ending, said), method in itertools.product(SETTINGS.items(), (LEAD, "validation_only")):
         some = [row for row in own if row["method"] == method and setting(row["federation"])[1] == ending]
         if some:
-            values = " | ".join(column(some) for column in columns.values())
+            values = " | ".join(COLUMNS[name](some) for name in columns)
             lines.append(f"| {said} | {method} | {values} |")
     return [
         f"## What the validation set decides ({rounds} rounds, {_who(participation)})",
@@ -203,14 +172,14 @@ def about_intervals(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def markdown(rows: Sequence[Row], columns: Columns) -> str:
+def markdown(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """A line per method, in the order of `METHODS`; the lead method's in bold."""
     lines = ["| method | " + " | ".join(columns) + " |", "|--|" + "--:|" * len(columns)]
     for method in METHODS:
         own = [row for row in rows if row["method"] == method]
         if own:
             name = f"**{method}**" if method == LEAD else method
-            lines.append(f"| {name} | " + " | ".join(column(own) for column in columns.values()) + " |")
+            lines.append(f"| {name} | " + " | ".join(COLUMNS[name](own) for name in columns) + " |")
     return "\n".join(lines)
 
 
@@ -266,3 +235,22 @@ def _worst(values: Sequence[float]) -> str:
 
 def _share(values: Sequence[bool]) -> str:
     return f"{100 * fmean(values):.0f} %" if values else ""
+
+
+COLUMNS: Columns = {
+    "runs": lambda own: str(len(own)),
+    "accuracy %": _accuracy,
+    "against average": lambda own: _mean(_all(own, "against_average"), "{:+.1f}"),
+    "worst": lambda own: _worst(_all(own, "against_average")),
+    "> 1 below": lambda own: _share([value < -1 for value in _all(own, "against_average")]),
+    "against oracle": lambda own: _mean(_all(own, "against_oracle"), "{:+.1f}"),
+    "its worst": lambda own: _worst(_all(own, "against_oracle")),
+    "AUC": lambda own: _mean(_all(own, "auc"), "{:.2f}"),
+    "< .9": lambda own: _share([value < 0.9 for value in _all(own, "auc")]),
+    "bad weight": lambda own: _mean(_all(own, "bad_weight"), "{:.3f}"),
+    SETTLING: lambda own: _share([not settled for settled in _settled(own)]),
+    "drop": lambda own: _mean([100 * (row["best"] - row["accuracy"]) for row in own], "{:.1f}"),
+    "diverged": lambda own: str(sum("failed" in row for row in own)),
+    "ms a round": lambda own: f"{median(1000 * row['seconds'] / row['rounds'] for row in own):.1f}",
+}
+"""Of all tables, in this order."""

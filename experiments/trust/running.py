@@ -56,7 +56,8 @@ def run(
     | seconds | of training, evaluations aside |
     | failed | where and how it diverged, if it did; accuracy, selection and best are then 0, weights equal |
     """
-    loop = start(federation, algorithm, rounds, participation, seed, batch_size, **options)
+    weighting = ClientWeighting(federation.model(), federation.data())
+    loop = start(weighting, algorithm, rounds, participation, seed, batch_size, **options)
     problem = loop.context.oracle.problem
     data = problem.data
     every = every or (25 if rounds <= 400 else 50)
@@ -100,20 +101,6 @@ def run(
 
 
 def start(
-    federation: Federation,
-    algorithm: str,
-    rounds: int,
-    participation: float = 1.0,
-    seed: int = 0,
-    batch_size: int = 32,
-    **options: Any,
-) -> Loop:
-    """The run before its first round."""
-    weighting = ClientWeighting(federation.model(), federation.data())
-    return loop_on(weighting, algorithm, rounds, participation, seed, batch_size, **options)
-
-
-def loop_on(
     weighting: ClientWeighting,
     algorithm: str,
     rounds: int,
@@ -122,7 +109,7 @@ def loop_on(
     batch_size: int = 32,
     **options: Any,
 ) -> Loop:
-    """The same on a federation's problem."""
+    """The run before its first round."""
     if algorithm not in METHODS:
         raise not_allowed("algorithm", algorithm, f"one of {', '.join(METHODS)}", "name one of them")
     try:

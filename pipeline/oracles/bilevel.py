@@ -35,7 +35,7 @@ def _derivatives(value: Tensor, of: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return torch.autograd.grad(value, of, allow_unused=True, materialize_grads=True)
 
 
-def _nobodys(X: Tensor, Y: Tensor, names: str) -> tuple[Tensor, ...]:
+def _empty(X: Tensor, Y: Tensor, names: str) -> tuple[Tensor, ...]:
     """Answers without rows: a process of several may have no active client."""
     return tuple({"x": X, "y": Y}[name] for name in names)
 
@@ -79,7 +79,7 @@ class BilevelOracle:
     def _first(self, losses: Losses, X: Tensor, Y: Tensor, batch: Batch, names: str) -> tuple[Tensor, ...]:
         """Gradients in the named variables; a variable that is not named costs no backward pass."""
         if not len(X):
-            return _nobodys(X, Y, names)
+            return _empty(X, Y, names)
         point = {"x": _leaf(X) if "x" in names else X.detach(), "y": _leaf(Y) if "y" in names else Y.detach()}
         with torch.enable_grad():
             return _derivatives(losses(point["x"], point["y"], batch).sum(), [point[name] for name in names])
@@ -87,7 +87,7 @@ class BilevelOracle:
     def _second(self, X: Tensor, Y: Tensor, V: Tensor, batch: Batch, names: str) -> tuple[Tensor, ...]:
         """Derivatives of <grad_y g_i, V_i> in the named variables, V held constant."""
         if not len(X):
-            return _nobodys(X, Y, names)
+            return _empty(X, Y, names)
         point = {"x": _leaf(X) if "x" in names else X.detach(), "y": _leaf(Y)}
         with torch.enable_grad():
             total = self.problem.lower_losses(point["x"], point["y"], batch).sum()

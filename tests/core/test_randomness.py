@@ -59,7 +59,7 @@ def test_normal_moments():
     assert float((z**4).mean()) == pytest.approx(3.0, abs=5e-2)
 
 
-def test_everybody():
+def test_all_clients_take_part():
     assert torch.equal(active_clients(5, "bernoulli", 1.0, 0, 1), torch.arange(5))
 
 
@@ -90,7 +90,7 @@ def test_participation_is_a_function_of_seed_round_and_inner_step():
     assert draw[0] == active_clients(50, "bernoulli", 0.5, 0, 1, 1).tolist()
 
 
-def test_nobody_is_an_error():
+def test_no_active_client_is_an_error():
     with pytest.raises(UserError, match=r"federation\.participation = 0\.01.*at least 0\.05.*Fix"):
         fixed_count(10, 0.01)
 

@@ -50,7 +50,7 @@ def test_two_scaled_steps_by_hand():
 def test_the_plain_step_is_the_hypergradient():
     g_x = tensor(3.0, 1.0)
     assert steps.weight_direction(context_for(weight_step="plain"), {}, g_x, torch.arange(2)) is g_x
-    assert steps.remembered("plain", {}, g_x) == {}
+    assert steps.with_spread("plain", {}, g_x) == {}
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6])

@@ -78,7 +78,7 @@ def test_classes_with_too_few_images_are_left_out():
     assert np.array_equal(rare.labels, dealt().labels)
 
 
-def test_fewer_tasks_are_the_same_number_for_everybody():
+def test_fewer_tasks_are_the_same_number_for_every_client():
     p = dealt(tasks=1)
     assert p.sizes.tolist() == [8] * 3
     assert len(np.unique(p.labels)) == 12

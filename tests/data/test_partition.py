@@ -47,8 +47,8 @@ def test_same_seed_same_partition_other_seed_another(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_weights_sum_to_one(scheme):
     weights = make(scheme).oracle_weights()
-    somebody_is_clean = scheme != "cleaning"
-    assert weights.sum() == pytest.approx(1.0 if somebody_is_clean else 0.0, abs=1e-12)
+    any_is_clean = scheme != "cleaning"
+    assert weights.sum() == pytest.approx(1.0 if any_is_clean else 0.0, abs=1e-12)
     assert weights.dtype == np.float64
 
 

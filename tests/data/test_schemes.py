@@ -54,7 +54,7 @@ def test_noise_is_uniform_and_images_do_not_repeat_within_a_client():
     assert len(np.unique(p.indices[p.offsets[3] :])) > 900  # from the whole pool of 940
 
 
-def test_another_noise_client_changes_nobody_else():
+def test_another_noise_client_leaves_the_others_as_they_are():
     small, large = (
         make("lead", noise_clients=7, client_validation=0.2),
         make("lead", noise_clients=8, client_validation=0.2),
@@ -207,5 +207,5 @@ def test_every_client_s_label_noise_is_its_own():
     assert not np.array_equal(part_labels(other, 0), part_labels(p, 0))
 
 
-def test_nobody_clean_means_no_oracle():
+def test_without_clean_clients_there_is_no_oracle():
     assert make("label_noise", rates=[0.5, 0.5]).oracle_weights().tolist() == [0.0, 0.0]

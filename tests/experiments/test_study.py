@@ -135,7 +135,7 @@ def test_a_budget_buys_rounds_by_what_a_trial_costs(small):
         ({"settings": {"problem": "data_cleaning"}}, "primal_dual"),
         ({"figures": {"test_accuracy": ["gradient"]}}, "figures = .'gradient'. is not allowed"),
         ({"panels": {"few": Panel(budget={"flops": 1.0})}}, "budget = .'flops'. is not allowed"),
-        ({"panels": {"few": Panel(published={"nobody": [1.0]})}}, "no row nobody"),
+        ({"panels": {"few": Panel(published={"missing": [1.0]})}}, "no row missing"),
         ({"search": Search(panel="few", settings={"partition.selection_per_label": 0})}, "at least 1, for trials"),
     ],
 )

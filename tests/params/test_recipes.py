@@ -183,7 +183,7 @@ def test_the_command_names_what_there_is(project, monkeypatch, capsys):
 
 def test_make_recipe_runs_the_command():
     made = subprocess.run(
-        ["make", "-n", "-o", ".venv/.installed", "recipe", "NAME=printed"],
+        ["make", "-n", "--no-print-directory", "-o", ".venv/.installed", "recipe", "NAME=printed"],
         cwd=ROOT,
         capture_output=True,
         text=True,

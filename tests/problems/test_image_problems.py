@@ -180,7 +180,7 @@ def test_the_upper_value_is_that_of_whole_batches():
         assert evaluation.validation_loss(problem, variables) == problem.upper_value(variables)
 
 
-def test_a_server_s_validation_is_everybody_s():
+def test_the_server_s_validation_set_is_every_client_s():
     held = uneven()
     problem = DataCleaning(network(), held, P, validation="server", server_batch=4)
     X, _ = problem.draw_upper(1, ALL_CLIENTS, 1)

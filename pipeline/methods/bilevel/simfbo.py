@@ -95,8 +95,8 @@ def step(state: State, context: BilevelContext, normalised: bool) -> Step:
     hyper, problem = context.hyper, context.problem
     server = Point(*(state.variables[name] for name in "xyv"))
     eta = [context.schedule * size for size in (hyper.eta_x, hyper.eta_y, hyper.eta_v)]
-    (clients, p), everybodys = context.cohort(), step_counts.steps(context)
-    n, tau = len(clients), everybodys[clients]
+    (clients, p), all_steps = context.cohort(), step_counts.steps(context)
+    n, tau = len(clients), all_steps[clients]
     upper = context.upper_level(server.x, server.y)
 
     at = server.rows(n)
@@ -112,7 +112,7 @@ def step(state: State, context: BilevelContext, normalised: bool) -> Step:
 
     p = p.to(server.y)
     if normalised:
-        rho = problem.client_probabilities.double().cpu() @ step_counts.norms(hyper, everybodys)
+        rho = problem.client_probabilities.double().cpu() @ step_counts.norms(hyper, all_steps)
         p = p * (rho / step_counts.norms(hyper, tau)).to(p)
     moves = dict(zip("xyv", context.share.total(*(p @ Q for Q in q)), strict=True))
 

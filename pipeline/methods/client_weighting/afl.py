@@ -47,7 +47,7 @@ def init(context: WeightingContext) -> State:
     memory = estimators.remembered(context, w)
     if memory:
         memory["losses"] = w.new_zeros(context.problem.clients)
-    return State({"w": w, "x": x}, steps.remembered(context.hyper.weight_step, memory, x) | steps.curvature(context, w))
+    return State({"w": w, "x": x}, steps.remembered(context, memory, w, x))
 
 
 def step(state: State, context: WeightingContext) -> Step:

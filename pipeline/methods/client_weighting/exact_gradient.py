@@ -69,7 +69,7 @@ def init(context: WeightingContext) -> State:
     w, x = lower.start(context)
     return State(
         {"w": w, "x": x},
-        steps.remembered(context.hyper.weight_step, estimators.remembered(context, w), x) | steps.curvature(context, w),
+        steps.remembered(context, estimators.remembered(context, w), w, x),
     )
 
 

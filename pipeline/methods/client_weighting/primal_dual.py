@@ -31,15 +31,14 @@ H = sum_i x_i Hess f_i(w), G = sum_i x_i g_i and the residual r of the dual's li
     lambda  <- Proj( lambda + eta_lambda ( G - s_t rho lambda ) )           `dual: printed`, Algorithm 2
     after k = K:   x <- Proj_X( x - eta_x g_x ),   g_x,i = lambda_K^T g_(K,i)      values BEFORE the K-th update
 
-w and lambda move simultaneously; how long each step may be, and the units of x's, are those of
-`common.steps`. The text prints g_w's last term outside the sum; the Lagrangian puts it inside, with x_i (specification,
-section 2, item 1). g_i and h_i come from independent minibatches B and B', which the
-analysis needs. The pass that yields h_i also yields lambda^T grad f_i on B'. Averaging the one on B with it
-(`hypergradient_batch: both`) costs one number and takes away the minibatches' half of the variance at full
-participation (2.17 to 1.19 on the noisy toy); at participation 0.5 under `paper` the draw of clients dominates, and the
-two share it. With B' = B (`product_batch_size: shared`) that pass yields g_i as well, so a client makes one pass
-instead of two; each direction stays unbiased by itself, but the errors of g_i and h_i are correlated and lambda^T grad
-f_i has its full variance.
+w and lambda move simultaneously; how long each step may be, and the units of x's, are those of `common.steps`. The text
+prints g_w's last term outside the sum; the Lagrangian puts it inside, with x_i (specification, section 2, item 1). g_i
+and h_i come from independent minibatches B and B', which the analysis needs. The pass that yields h_i also yields
+lambda^T grad f_i on B'. Averaging the one on B with it (`hypergradient_batch: both`) costs one number and halves the
+part of the variance that comes from the minibatches; the part that comes from the draw of clients, the larger one under
+`paper` at participation 0.5, is common to both. With B' = B (`product_batch_size: shared`) that pass yields g_i as
+well, so a client makes one pass instead of two; each direction stays unbiased by itself, but the errors of g_i and h_i
+are correlated and lambda^T grad f_i has its full variance.
 
 Why the dual steps along the residual, where the iteration rests and how fast it gets there, damping and a rising Gamma:
 `common.dual_step`.
@@ -49,7 +48,7 @@ Assumptions of Theorem 1: f_i strongly convex, Gamma = (D_lambda L2 + 2 L1)/mu (
 are then what keeps (w, lambda) stable. w moves by eta_w Gamma along the clients' gradients and by eta_w along the
 server's own: a larger Gamma at equal eta_w Gamma is less pulled to the server's few samples.
 
-How the defaults were chosen: `experiments/trust`, "Defaults".
+How the defaults were chosen: docs/results.md, "The README's table".
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ import torch
 from pipeline import projections
 from pipeline.config.spec import Auto, PositiveInt, param
 from pipeline.methods.base import Algorithm, Cost, State, Step
-from pipeline.methods.client_weighting.common import dual_step, estimators, steps
+from pipeline.methods.client_weighting.common import dual_step, estimators, lower, steps
 from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
 
 
@@ -117,7 +116,7 @@ class PrimalDual(ServerOptions):
     hypergradient_batch: Literal["both", "gradient", "product"] = param(
         "both",
         "minibatch of lambda^T grad f_i: gradient = the gradient's, as in the listing; product = the product's, also"
-        " unbiased; both = the mean of the two, half the variance for one more number sent;"
+        " unbiased; both = the mean of the two, half the minibatches' variance for one more number sent;"
         " memory always uses its stored gradients, and with product_batch_size: shared there is but one",
     )
 
@@ -125,18 +124,17 @@ class PrimalDual(ServerOptions):
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, lambda = 0 (or one gradient step), x = 1/N; memory of answers if in use."""
     problem, hyper = context.problem, context.hyper
-    w = problem.initial(context.seed)
+    w, x = lower.start(context)
     lam = torch.zeros_like(w)
     if hyper.dual_init == "gradient":
         lam = projections.ball(-context.oracle.validation_gradient(w, context.validation()), hyper.dual_radius)
-    x = torch.full((problem.clients,), 1.0 / problem.clients, dtype=w.dtype, device=w.device)
     memory = {"hypergradient": torch.zeros_like(x)}
     if estimators.active_estimator(context, w, vectors=2) == "memory":
         memory["G"] = w.new_zeros(problem.clients, problem.dimension)
         memory["H"] = torch.zeros_like(memory["G"])
     return State(
         {"w": w, "lambda": lam, "x": x},
-        steps.remembered(context.hyper.weight_step, memory, x) | steps.curvature(context, w),
+        steps.remembered(context, memory, w, x),
     )
 
 

@@ -94,8 +94,7 @@ def init(context: WeightingContext) -> State:
     memory["shortening"] = w.new_ones(context.hyper.inner_steps)
     return State(
         {"w": w, "x": x},
-        steps.remembered(context.hyper.weight_step, memory | estimators.remembered(context, w), x)
-        | steps.curvature(context, w),
+        steps.remembered(context, memory | estimators.remembered(context, w), w, x),
     )
 
 

@@ -64,8 +64,7 @@ def init(context: WeightingContext) -> State:
     memory |= {"previous_w": w.clone(), "previous_x": x.clone()}
     return State(
         {"w": w, "x": x},
-        steps.remembered(context.hyper.weight_step, memory | estimators.remembered(context, w), x)
-        | steps.curvature(context, w),
+        steps.remembered(context, memory | estimators.remembered(context, w), w, x),
     )
 
 

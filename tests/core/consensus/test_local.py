@@ -115,7 +115,7 @@ def epochs(sizes, batch, dimension=3, **federation):
     return problem, {"batch_size": batch, **federation}
 
 
-def test_epochs_take_every_sample_once_and_nobody_more_steps_than_its_own():
+def test_epochs_take_every_sample_once_and_no_client_takes_more_than_its_own():
     sizes = [3, 7, 5, 1]
     problem, federation = epochs(sizes, 1)
     state = run("fedavg", problem, 1, federation=federation, eta=0.1, local_epochs=2)

@@ -13,12 +13,13 @@ The printed dual collects G, and so does w: with kappa = eta_lambda / (eta_w Gam
 
 so lambda = mu - kappa (w_t - w_1): a solver of H lambda = - grad f_0, minus the path of training. While the model still
 trains the path is far larger, and its inner product with g_i is about + kappa eta_w Gamma G^T g_i, positive for clients
-that agree with the others: their weight falls, and that of bad clients rises. On 22 federations the printed dual ranks
-bad clients first after 100 rounds on every one (`experiments/trust`). The path needs sgd on w and the undamped dual;
-momentum, adam and several inner steps put another path in its place, and damping lets it decay at the rate eta_lambda
-rho. The residual dual has no memory of the path under any optimizer, K or estimator: its direction is a function of the
-present (w, lambda, x) alone, unbiased under `paper`, and built from answers that the method needs anyway (the same
-gradients, products and floats).
+that agree with the others: their weight falls, and that of bad clients rises. On the given federations of
+`experiments/trust` (seeds 0 and 1, without LeNet-5, 100 rounds) the AUC of clean over bad clients is .33 on average
+with the printed dual and the settings of `experiments.former`, and .99 with the residual. The path needs sgd on w and
+the undamped dual; momentum, adam and several inner steps put another path in its place, and damping lets it decay at
+the rate eta_lambda rho. The residual dual has no memory of the path under any optimizer, K or estimator: its direction
+is a function of the present (w, lambda, x) alone, unbiased under `paper`, and built from answers that the method needs
+anyway (the same gradients, products and floats).
 
 Stationary points. r + Gamma G = 0 and r = 0 hold where G = 0 and H lambda = - grad f_0: the printed method's own. With
 damping rho, r = - Gamma rho lambda and so G = rho lambda, lambda = -(H + Gamma rho I)^(-1) grad f_0: again the
@@ -34,7 +35,9 @@ With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts i
 
     (2 - p)(2 - q) > 2 eta_w a .
 
-`curvature_limit` c keeps p, q <= c, and the right-hand side at 2 c a / (Gamma h).
+The limits of `common.steps` keep p within c, as far as f_0's curvature stands for h, q within 1/2 along lambda, and
+with the first the right-hand side within 2 c a / (Gamma h). At p = c = 2 the condition fails for any a > 0. Most steps
+are below, since the limit takes the largest of the recent curvatures and the schedule shortens what it leaves.
 
 For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
 eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times

@@ -55,10 +55,10 @@ lambda||). Where lambda^T H lambda < 0, as networks have it while they leave a p
 exponentially along lambda; there the residual is lifted by (||H lambda|| / ||lambda|| - lambda^T H lambda /
 ||lambda||^2) lambda, which makes the quotient positive and of the same size.
 
-Along u, steps with eta_w Gamma h <= 2 and eta_lambda h <= 1/2 keep the primal-dual iteration stable
-(`pipeline.methods.client_weighting.common.dual_step`, "Stability"). A shortened direction vanishes where the direction
-does, and a positive definite H lifts nothing, so no stationary point of the convex problem moves. With `optimizer:
-adam`, whose steps do not depend on a direction's length, the model's limit has no effect.
+The limits keep each step by itself from overshooting. Together they do not prove that the primal-dual iteration is
+stable; its condition is in `pipeline.methods.client_weighting.common.dual_step`, "Stability". A shortened direction
+vanishes where the direction does, and a positive definite H lifts nothing, so no stationary point of the convex problem
+moves. With `optimizer: adam`, whose steps do not depend on a direction's length, the model's limit has no effect.
 """
 
 from __future__ import annotations
@@ -86,9 +86,15 @@ ROUNDING = 100.0
 """Deviations of at most this many units in the last place of the largest g_x are rounding errors and count as 0."""
 
 
-def remembered(weight_step: str, memory: Memory, x: Tensor) -> Memory:
-    """A method's initial memory with what the scaled step of the weights needs. memory: the rest of it; where it holds
-    the clients' last answers, a client is unknown until it has given one. x: the initial weights, [N]."""
+def remembered(context: WeightingContext, memory: Memory, w: Tensor, x: Tensor) -> Memory:
+    """A method's initial memory with what the steps of weights and model need. memory: the rest of it. w: [d], x: [N],
+    the initial ones."""
+    return with_spread(context.hyper.weight_step, memory, x) | curvature(context, w)
+
+
+def with_spread(weight_step: str, memory: Memory, x: Tensor) -> Memory:
+    """The memory with what the scaled step of the weights needs; where it holds the clients' last answers, a client is
+    unknown until it has given one. x: the initial weights, [N]."""
     if weight_step != "scaled":
         return memory
     known = torch.full_like(x, 0.0 if "G" in memory else 1.0)
@@ -156,7 +162,7 @@ def shortening(
     largest = memory["curvature"]
     largest.copy_(torch.maximum(direction.dot(product).abs() / squared, KEPT * largest))
     step = factor * (context.step_sizes["w"] / context.schedule) * largest
-    return _at_most(torch.as_tensor(context.hyper.curvature_limit).to(step), step)
+    return _at_most(torch.as_tensor(context.hyper.curvature_limit, dtype=step.dtype, device=step.device), step)
 
 
 def dual_direction(lam: Tensor, sum_h: Tensor, residual: Tensor, eta_lambda: float) -> Tensor:

@@ -4,7 +4,7 @@ One outer iteration is one exchange: the active clients receive the server's mod
 
 | | here | shape |
 |---|---|---|
-| this round's n clients | `context.everybody` | [n] |
+| this round's n clients | `context.participants` | [n] |
 | those of them simulated in this process: all, unless the run is spread over several | `context.cohort()` | [m] |
 | sum, mean over all n, of rows of those simulated here | `context.total(rows.sum(0))`, `context.mean(rows)` | [d] |
 """
@@ -93,7 +93,7 @@ class LocalContext(PerClientContext):
         return self.hyper.eta * self.hyper.eta_decay ** (self.round - 1)
 
     @cached_property
-    def everybody(self) -> Tensor:
+    def participants(self) -> Tensor:
         """Ids of this round's clients, [n], where the data are; those with most local steps first."""
         active = self.active().to(self.problem.samples.device)
         if not self.hyper.local_epochs:
@@ -102,16 +102,16 @@ class LocalContext(PerClientContext):
 
     @cached_property
     def here(self) -> Tensor:
-        """Which of them are simulated in this process: positions in `everybody`, [m]."""
-        return self.share.own(self.everybody)
+        """Which of them are simulated in this process: positions in `participants`, [m]."""
+        return self.share.own(self.participants)
 
     def cohort(self) -> Tensor:
         """Ids of this round's clients that are simulated in this process, [m], in that order."""
-        return self.everybody[self.here]
+        return self.participants[self.here]
 
     def mean(self, rows: Tensor) -> Tensor:
         """Over all of this round's clients, of a row for each in the cohort, [m, ...] -> [...]."""
-        return self.total(rows.sum(0)) / len(self.everybody)
+        return self.total(rows.sum(0)) / len(self.participants)
 
     def batches(self, clients: Tensor) -> Iterator[tuple[int, Batch]]:
         """Local step by local step: how many of the clients (the first ones) take it, and their minibatches.

@@ -64,10 +64,9 @@ def start(context: LocalContext) -> State:
 
 def shares(state: State, context: LocalContext) -> Tensor:
     """c_i of each client in the cohort, [m]; they sum to 1 over all active ones."""
-    everybodys = (
-        weights.shares(state, context) if context.weighting else context.shares(context.everybody, state.variables["w"])
-    )
-    return everybodys[context.here]
+    if context.weighting:
+        return weights.shares(state, context)[context.here]
+    return context.shares(context.participants, state.variables["w"])[context.here]
 
 
 def change(context: LocalContext, c: Tensor, theta: Tensor, trained: Trained) -> Tensor:

@@ -168,7 +168,7 @@ def start(context: LocalContext, w: Tensor) -> dict[str, Tensor]:
 
 def memory(context: LocalContext, x: Tensor) -> dict[str, Tensor]:
     """What the scaled step of learned weights remembers. x: the initial weights, [N]."""
-    return steps.remembered(context.hyper.weights.weight_step, {}, x) if learned(context) else {}
+    return steps.with_spread(context.hyper.weights.weight_step, {}, x) if learned(context) else {}
 
 
 def step_sizes(hyper: Any) -> dict[str, float]:
@@ -181,7 +181,7 @@ def step_sizes(hyper: Any) -> dict[str, float]:
 
 def shares(state: State, context: LocalContext) -> Tensor:
     """c over all active clients, [n]: their weights, which sum to 1 once more if that is not too few."""
-    x, active = state.variables["x"], context.everybody
+    x, active = state.variables["x"], context.participants
     floor = context.hyper.weights.active_weight_floor if learned(context) else torch.finfo(x.dtype).tiny
     return estimators.coefficients("normalised", x, active, floor)
 
@@ -195,7 +195,7 @@ def step(state: State, context: LocalContext, active: Tensor, trained: Trained) 
     if not learned(context):
         return {"w": eta_w * g_0}, Cost(0)
     lam, c = state.variables["lambda"], shares(state, context)
-    B = context.oracle.draw(context.stream("product"), context.everybody, context.federation.batch_size)
+    B = context.oracle.draw(context.stream("product"), context.participants, context.federation.batch_size)
     sum_h, inner = context.oracle.weighted_product(w, lam, B, c)
     r = g_0 + sum_h
     if hyper.dual == "residual":
@@ -204,11 +204,11 @@ def step(state: State, context: LocalContext, active: Tensor, trained: Trained) 
     else:
         per_step = c[context.here] / (context.eta * trained.steps)
         g_lambda = hyper.dual_damping * lam - context.total(per_step @ (w - trained.models))
-    g_x = estimators.scatter(inner, context.everybody, problem.clients)
+    g_x = estimators.scatter(inner, context.participants, problem.clients)
     directions = {
         "w": eta_w * r,
         "lambda": g_lambda,
-        "x": steps.weight_direction(context, state.memory, g_x, context.everybody),
+        "x": steps.weight_direction(context, state.memory, g_x, context.participants),
     }
     n, d = len(active), problem.dimension
     return directions, Cost(0, floats_up=d * n + n, floats_down=d * n, hvps=n)
