@@ -10,10 +10,10 @@ from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem, NewTasks, Variables
+from pipeline.report.record import Record
+from pipeline.report.run import write_report, write_toy_report
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
-from pipeline.tracking.record import Record
-from pipeline.tracking.report import write_report, write_toy_report
 from pipeline.training.evaluation import outcome
 from pipeline.training.precision import use_tensor_cores
 from pipeline.training.results import load_variables

@@ -9,8 +9,9 @@ from pipeline.command import PARENT, Paths, run
 from pipeline.config.spec import dotted
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
+from pipeline.report.record import describe
 from pipeline.sharing import Share
-from pipeline.tracking.session import describe, live_run
+from pipeline.tracking.run import live_run
 from pipeline.training.callbacks import StopWhenOrphaned
 from pipeline.training.processes import companions, only_the_first_speaks, share_of
 from pipeline.training.replicates import replicate_weights

@@ -15,8 +15,8 @@ from pipeline.data.partition import Partition
 from pipeline.params import Params
 from pipeline.params.decides import params_in_use
 from pipeline.params.resolve import resolve
-from pipeline.tracking.record import Record
-from pipeline.tracking.report import write_report
+from pipeline.report.record import Record
+from pipeline.report.run import write_report
 from pipeline.training import evaluation
 from pipeline.training.results import load_variables, save_variables
 from pipeline.training.resume import ResumeFolder
