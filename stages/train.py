@@ -48,7 +48,8 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
                 problem: Any = task.problem
                 replicates = replicate_weights(params, problem, folder, *(each.check for each in watch))
         save_variables(paths.model, module.kept.variables)
-        history.export(paths.results, replicates)
+        pull = module.state.memory.get("pull")
+        history.export(paths.results, replicates, None if pull is None else pull.double().cpu().numpy())
         replace(record, run=live.info, served_round=module.kept.round).save(paths.training)
         folder.discard()
 

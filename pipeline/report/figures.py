@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,13 @@ BAD = {
     "duplicate": "#8795A8",
     "small": "#B9B49A",
 }
+EVALUATED = {
+    "test_accuracy": "Test accuracy",
+    "validation_loss": "Validation loss",
+    "upper_value": "Upper value f_0(w*(x))",
+    "stationarity": "Stationarity",
+}
+"""Columns of the history with a picture each."""
 MANY = 100
 LINES = ("-", "--", ":")
 _TRUSTED = ("clean", UNKNOWN)
@@ -84,20 +91,22 @@ def weights_over_rounds(
     """rounds [R], weights [R, N]; oracle weights as dashed levels. Of more than 100 clients: the spread. size: in
     inches."""
     rounds, weights = np.asarray(rounds), np.asarray(weights)
-    figure, axes = _canvas(*size, "Learned client weights over rounds")
+    small, dashed = size[0] < 7, clients.oracle is not None and bool(clients.clean.any()) and len(clients) <= MANY
+    title = "Over rounds" + " (dashed: oracle weights)" * dashed if small else "Learned client weights over rounds"
+    figure, axes = _canvas(*size, title)
     with canvas_style():
         draw = _bands if len(clients) > MANY else _curves
         labels = draw(axes, rounds, weights, clients)
         top = float(np.nanmax(weights, initial=1e-3))
-        if clients.oracle is not None and len(clients) <= MANY:
+        if clients.oracle is not None and dashed:
             clean, colours = np.flatnonzero(clients.clean).tolist(), _colours(clients.kinds)
             for i in clean:
                 level = float(clients.oracle[i])
                 axes.axhline(level, color=colours[i], ls=(0, (5, 4)), lw=1.2, alpha=0.8, zorder=1)
                 top = max(top, level)
-            if clean:
-                dashed = Line2D([], [], color="#555555", ls=(0, (5, 4)), lw=1.2, label="oracle weight")
-                axes.legend(handles=[dashed], loc="lower right", bbox_to_anchor=(1, 1))
+            if not small:
+                sample = Line2D([], [], color="#555555", ls=(0, (5, 4)), lw=1.2, label="oracle weight")
+                axes.legend(handles=[sample], loc="lower right", bbox_to_anchor=(1, 1))
         axes.set(xlabel="round", ylabel="weight", ylim=(-0.02 * top, 1.06 * top))
         axes.set_xlim(rounds[0], max(rounds[-1], rounds[0] + 1))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -141,56 +150,49 @@ def final_weights(clients: Clients) -> Figure:
     return figure
 
 
-def accuracy_and_loss(
-    rounds: np.ndarray, test_accuracy: np.ndarray, validation_loss: np.ndarray, size: tuple[float, float] = (9, 4.2)
-) -> Figure:
-    """Two panels over the same rounds, one above the other where the figure is high; nan (no evaluation in that round)
-    is skipped. size: inches."""
-    rounds = np.asarray(rounds, dtype=float)
+def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_loss: np.ndarray) -> Figure:
+    """Two panels over the same rounds; nan (no evaluation in that round) is skipped."""
+    return _side_by_side(rounds, {"test_accuracy": test_accuracy, "validation_loss": validation_loss})
+
+
+def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: np.ndarray) -> Figure:
+    """Likewise of the toy problem."""
+    return _side_by_side(rounds, {"upper_value": value, "stationarity": stationarity})
+
+
+def over_rounds(rounds: np.ndarray, values: np.ndarray, name: str, size: tuple[float, float]) -> Figure:
+    """One of these panels alone. name: of `EVALUATED`; size: in inches."""
     with canvas_style():
         figure = new_figure(*size)
-        left, right = figure.subplots(1, 2) if size[0] > size[1] else figure.subplots(2, 1)
-        for axes, values, title, colour in (
-            (left, np.asarray(test_accuracy, dtype=float), "Test accuracy", CLEAN[0]),
-            (right, np.asarray(validation_loss, dtype=float), "Validation loss", CLEAN[5]),
-        ):
-            there = np.isfinite(values)
-            axes.plot(rounds[there], values[there], color=colour, marker="o", ms=3.5)
-            axes.set(xlabel="round", title=title)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            if there.any():
-                last = values[there][-1]
-                text = f"{100 * last:.2f} %" if axes is left else f"{last:.4f}"
-                style = {"ha": "right", "color": colour, "weight": "bold", "textcoords": "offset points"}
-                axes.annotate(text, (rounds[there][-1], last), (-4, -16 if axes is left else 9), **style)
-        left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        positive = np.asarray(validation_loss, dtype=float)
-        positive = positive[np.isfinite(positive)]
-        if len(positive) and positive.min() > 0 and positive.max() > 30 * positive.min():
-            right.set_yscale("log")
+        _panel(figure.subplots(), rounds, values, name)
     return figure
 
 
-def value_and_stationarity(
-    rounds: np.ndarray, value: np.ndarray, stationarity: np.ndarray, size: tuple[float, float] = (9, 4.2)
-) -> Figure:
-    """The same of the toy problem; nan (a method without weights) is skipped."""
+def _side_by_side(rounds: np.ndarray, columns: Mapping[str, np.ndarray]) -> Figure:
     with canvas_style():
-        figure = new_figure(*size)
-        for axes, values, title, colour in zip(
-            figure.subplots(1, 2) if size[0] > size[1] else figure.subplots(2, 1),
-            (value, stationarity),
-            ("Upper value f_0(w*(x))", "Stationarity"),
-            (CLEAN[0], CLEAN[5]),
-            strict=True,
-        ):
-            there = np.isfinite(values)
-            axes.plot(np.asarray(rounds)[there], values[there], color=colour)
-            axes.set(xlabel="round", title=title)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            if axes.get_title(loc="left") == "Stationarity" and there.any() and np.min(values[there]) > 0:
-                axes.set_yscale("log")
+        figure = new_figure(9, 4.2)
+        for axes, (name, values) in zip(figure.subplots(1, len(columns)), columns.items(), strict=True):
+            _panel(axes, rounds, values, name)
     return figure
+
+
+def _panel(axes: Axes, rounds: np.ndarray, values: np.ndarray, name: str) -> None:
+    rounds, values = np.asarray(rounds, dtype=float), np.asarray(values, dtype=float)
+    there = np.isfinite(values)
+    rounds, values = rounds[there], values[there]
+    share, colour = name == "test_accuracy", CLEAN[0] if name in ("test_accuracy", "upper_value") else CLEAN[5]
+    axes.set(xlabel="round", title=EVALUATED[name])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.plot(rounds, values, color=colour, marker="o" if len(rounds) <= 50 else "", ms=3.5)
+    if share:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if len(values):
+        text = f"{100 * values[-1]:.2f} %" if share else f"{values[-1]:.4g}"
+        style: dict[str, Any] = {"ha": "right", "color": colour, "weight": "bold", "textcoords": "offset points"}
+        axes.annotate(text, (rounds[-1], values[-1]), (-4, -16 if share else 9), **style)
+        spread = values.max() > 30 * values.min()
+        if not share and values.min() > 0 and (spread or name == "stationarity"):
+            axes.set_yscale("log")
 
 
 def partition_heatmap(label_counts: np.ndarray, clients: Clients) -> Figure:

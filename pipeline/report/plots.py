@@ -34,11 +34,17 @@ def write_plots(outcome: Outcome, partition: Partition, clients: Clients, record
     figures.save(figures.final_weights(clients), folder / "final_weights.png")
     figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
     figures.save(figures.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
-    what = "place in the task" if record.params["problem"] == "few_shot" else "label"
-    figures.save(figures.confusion_matrix(outcome.test.confusion, what), folder / "confusion_matrix.png")
+    figures.save(
+        figures.confusion_matrix(outcome.test.confusion, what_is_classified(record)), folder / "confusion_matrix.png"
+    )
     series = zip(at.astype(int), accuracy, loss, strict=True)
     write_csv(folder / "evaluations.csv", ("round", "test_accuracy", "validation_loss"), series)
     write_csv(folder / "confusion.csv", ("actual", "predicted"), _pairs(outcome.test.confusion))
+
+
+def what_is_classified(record: Record) -> str:
+    """In words."""
+    return "place in the task" if record.params["problem"] == "few_shot" else "label"
 
 
 def write_toy_plots(clients: Clients, results: Path) -> None:

@@ -9,6 +9,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def code_tags() -> dict[str, str]:
 def environment(device: str) -> dict[str, Any]:
     """What ran where. device: in words, such as "cpu" or the GPU's name."""
     return {
+        "date": date.today().isoformat(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor_count": os.cpu_count(),
