@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,9 @@ from matplotlib.figure import Figure
 from experiments.cells import Cell, Result, read
 from experiments.params import Part, Settings
 from experiments.study import AXES, Slot, Study, cost
-from pipeline.tracking.figures import canvas_style, new_figure, save
+from pipeline.report import tables
+from pipeline.report.figures import canvas_style, new_figure, save
+from pipeline.report.writing import write_rows
 
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8C6D1F", "#6A51A3", "#999999"),
@@ -55,8 +56,8 @@ def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
         text = [f"## {part.title or name}", part.note.strip(), f"*Not run yet: {', '.join(part.rows)} on {panels}.*"]
         return text + (_search(study, name, part) if part.grids else [])
     rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.cells)]
-    write_csv(rows, out / f"{name}.csv")
-    write_csv(curves(slots, study.cells, part), out / f"{name}_curves.csv")
+    write_rows(out / f"{name}.csv", rows)
+    write_rows(out / f"{name}_curves.csv", curves(slots, study.cells, part))
     text = [f"## {part.title or name}", part.note.strip()]
     for measure in part.figures:
         drawn = figure(slots, study.cells, part, measure, _colours(study))
@@ -75,7 +76,7 @@ def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
 def _search(study: Study, name: str, part: Part) -> list[str]:
     trials = [slot.cell for slot, _ in study.trials(name)]
     settings = ", ".join(f"{key} {value}" for key, value in part.search.settings.items())
-    lines = ["| method | tried | chosen | its accuracy on the selection set |", "|--|--|--|--|"]
+    lines = []
     for row, grid in part.grids.items():
         chosen, best = study.winner(name, row), ""
         for tried, found in study.scores(name, row):
@@ -83,10 +84,11 @@ def _search(study: Study, name: str, part: Part) -> list[str]:
                 best = f"{100 * found['outcome']['selection_accuracy']:.2f} %"
         values = "; ".join(f"{key} {' '.join(f'{v:g}' for v in each)}" for key, each in grid.items())
         missing = "not run" if any(found is None for _, found in study.scores(name, row)) else "all diverged"
-        lines.append(f"| {row} | {values} | {_values(chosen) or missing} | {best} |")
+        lines.append([row, values, _values(chosen) or missing, best])
     where = f" ({part.search.panel}, seed {part.search.seed}{', ' if settings else ''}{settings})"
     about = f"Step sizes, by accuracy on the selection set, which no method sees{where}:"
-    return [about, "\n".join(lines), provenance(trials, study.cells)]
+    head = ["method", "tried", "chosen", "its accuracy on the selection set"]
+    return [about, tables.markdown(head, lines), provenance(trials, study.cells)]
 
 
 def _values(settings: Settings) -> str:
@@ -158,19 +160,13 @@ def markdown(rows: Sequence[Row]) -> str:
     if "accuracy %" not in columns:
         columns.append("accuracy %")
     titles = [name.replace("_", " ") + " %" * name.endswith("accuracy") for name in columns]
-    lines = ["| " + " | ".join(titles) + " |", "|" + "--|" * len(columns)]
-    lines += ["| " + " | ".join(_shown(row, name) for name in columns) + " |" for row in rows]
-    return "\n".join(lines)
+    return tables.markdown(titles, [[_shown(row, name) for name in columns] for row in rows])
 
 
 def _shown(row: Row, name: str) -> str:
     value = row[name]
     if name == "accuracy %":
-        if value is None:
-            return "diverged" if row["diverged"] else "not run"
-        spread = row["standard deviation"]
-        text = f"{value:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
-        return text + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
+        return tables.accuracy(value, row["standard deviation"], row["diverged"])
     if value is None:
         return ""
     if isinstance(value, str):
@@ -272,15 +268,6 @@ def _places(k: int, points: int) -> tuple[int, int]:
 
 
 # ----------------------------------------------------------------------------------------------------- for every page
-
-
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Every figure of a table, unrounded; columns in the order in which they first come up."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def provenance(cells: Sequence[Cell], folder: Path) -> str:

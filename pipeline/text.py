@@ -29,3 +29,21 @@ def short_labels(labels: Sequence[int]) -> str:
     if len(runs) > 10:
         return f"{len(labels)} labels"
     return " ".join(str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
+
+
+def short_names(names: list[str]) -> list[str]:
+    """The last parts of dotted names, as few as distinguish them."""
+
+    def last(name: str, parts: int) -> str:
+        return ".".join(name.split(".")[-parts:])
+
+    result = []
+    for name in names:
+        counts = range(1, name.count(".") + 2)
+        result.append(next((s for n in counts if [last(o, n) for o in names].count(s := last(name, n)) == 1), name))
+    return result
+
+
+def clipped(text: str, length: int) -> str:
+    """At most so long, with an ellipsis where something is left out."""
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -10,11 +10,10 @@ from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem, NewTasks, Variables
+from pipeline.report.record import Record
+from pipeline.report.run import write_report, write_toy_report
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
-from pipeline.tracking.record import Record
-from pipeline.tracking.report import write_report, write_toy_report
-from pipeline.training.evaluation import outcome
 from pipeline.training.precision import use_tensor_cores
 from pipeline.training.results import load_variables
 from pipeline.training.setup import build_problem, build_toy, device_for
@@ -38,10 +37,9 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
             f"the network {params.model.name} has {model.d} parameters and was trained with {trained}: its code has"
             " changed since. Fix: .venv/bin/dvc repro --force train"
         )
-    found = outcome(problem, variables)
     example = data.scaled(data.test_images[:2]).cpu().float().numpy()
     save_model(served(problem, variables), paths.mlflow_model, example)
-    return write_report(found, partition, record, paths.results)
+    return write_report(problem, variables, partition, record, paths.results)
 
 
 def served(problem: ImageProblem, variables: Variables) -> nn.Module:

@@ -4,10 +4,10 @@ from pipeline.command import Paths, run
 from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.params import Params
+from pipeline.report.record import describe_sweep
+from pipeline.report.sweep import metrics, table, write_summary
 from pipeline.sweep.plan import plan
 from pipeline.sweep.running import run_all
-from pipeline.sweep.summary import metrics, table, write_summary
-from pipeline.tracking.session import describe_sweep
 from pipeline.tracking.sweeps import sweep_runs
 
 

@@ -9,8 +9,9 @@ from pipeline.command import PARENT, Paths, run
 from pipeline.config.spec import dotted
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
+from pipeline.report.record import describe
 from pipeline.sharing import Share
-from pipeline.tracking.session import describe, live_run
+from pipeline.tracking.run import live_run
 from pipeline.training.callbacks import StopWhenOrphaned
 from pipeline.training.processes import companions, only_the_first_speaks, share_of
 from pipeline.training.replicates import replicate_weights
@@ -47,7 +48,8 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
                 problem: Any = task.problem
                 replicates = replicate_weights(params, problem, folder, *(each.check for each in watch))
         save_variables(paths.model, module.kept.variables)
-        history.export(paths.results, replicates)
+        pull = module.state.memory.get("pull")
+        history.export(paths.results, replicates, None if pull is None else pull.double().cpu().numpy())
         replace(record, run=live.info, served_round=module.kept.round).save(paths.training)
         folder.discard()
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.cells import Cell, read
 from experiments.primal_dual_weighting.grid import BASELINES, rows_of
 from experiments.primal_dual_weighting.toy import METHODS, SETTINGS, Label
-from pipeline.tracking.figures import canvas_style, new_figure, save
+from pipeline.report.figures import canvas_style, new_figure, save
 
 COLOURS = {
     "primal_dual": "#0072B2",

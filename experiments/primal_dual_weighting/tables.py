@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments import report
 from experiments.cells import Cell, Result, read
 from experiments.primal_dual_weighting.grid import HERE, rows_of
 from experiments.primal_dual_weighting.toy import Label
+from pipeline.report.tables import accuracy
+from pipeline.report.tables import markdown as markdown_table
+from pipeline.report.writing import write_rows
 
 Row = dict[str, Any]
 
@@ -77,9 +79,14 @@ def markdown(rows: Iterable[Row], published: bool) -> str:
     head = ["participation", "method", "runs", "accuracy %"]
     head += ["published %", "difference"] if published else []
     head += ["weights of the clean clients", "noise client, mean", "largest"]
-    lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
+    lines = []
     for row in shown:
-        cells = [f"{row['participation']:g}", row["row"], row["runs"], _accuracy(row)]
+        cells = [
+            f"{row['participation']:g}",
+            row["row"],
+            row["runs"],
+            _accuracy(row),
+        ]
         if published:
             paper = row["published"]
             cells.append("" if paper is None else f"{paper:.2f} ± {row['published_sd']:.2f}")
@@ -87,36 +94,27 @@ def markdown(rows: Iterable[Row], published: bool) -> str:
         weights = row["weights"]
         cells.append("" if weights is None else " ".join(f"{value:.3f}" for value in weights))
         cells += ["" if row[name] is None else f"{row[name]:.1e}" for name in ("noise", "largest_noise")]
-        lines.append(f"| {' | '.join(cells)} |")
-    return _table(lines if shown else [], [row for row in rows if row not in shown])
+        lines.append(cells)
+    return _table(head, lines, [row for row in rows if row not in shown])
 
 
-def _table(lines: Sequence[str], missing: Sequence[Row]) -> str:
-    """The table's lines, and which rows are not run."""
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]], missing: Sequence[Row]) -> str:
+    """The table, if it has any line, and which rows are not run."""
     absent: dict[str, list[str]] = {}
     for row in missing:
         absent.setdefault(f"{row['participation']:g}", []).append(row["row"])
     listed = " ".join(f"Not run at participation {p}: {'; '.join(names)}." for p, names in absent.items())
-    return "\n\n".join(part for part in ("\n".join(lines), listed) if part)
+    return "\n\n".join(part for part in (markdown_table(head, lines) if lines else "", listed) if part)
 
 
 def _accuracy(row: Row) -> str:
-    if row["accuracy"] is None:
-        return "diverged" if row["diverged"] else "not run"
-    spread = row["standard_deviation"]
-    text = f"{row['accuracy']:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
-    return text + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
+    return accuracy(row["accuracy"], row["standard_deviation"], row["diverged"])
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Every figure of the table, unrounded."""
-    report.write_csv(
-        [
-            row | ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {})
-            for row in rows
-        ],
-        path,
-    )
+    in_words = ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {} for row in rows)
+    write_rows(path, [row | words for row, words in zip(rows, in_words, strict=True)])
 
 
 DETECTION = ("detection_auc", "quality_correlation")
@@ -145,14 +143,14 @@ def detection_markdown(rows: Sequence[Row]) -> str:
     kinds = list(dict.fromkeys(key for row in rows for key in row if key.startswith("detection_auc_")))
     head = ["participation", "method", "runs", "accuracy %", "weight of clean clients", "AUC"]
     head += [f"AUC, {key.removeprefix('detection_auc_')}" for key in kinds] + ["rank correlation"]
-    lines = [f"| {' | '.join(head)} |", f"|{'--|' * len(head)}"]
+    lines = []
     shown = [row for row in rows if row["test_accuracy"] is not None or row["diverged"]]
     for row in shown:
         accuracy = "diverged" if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
         keys = ("clean_weight", "detection_auc", *kinds, "quality_correlation")
         cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in keys]
-        lines.append(f"| {row['participation']:g} | {row['row']} | {row['runs']} | {accuracy} | {' | '.join(cells)} |")
-    return _table(lines if shown else [], [row for row in rows if row not in shown])
+        lines.append([f"{row['participation']:g}", row["row"], row["runs"], accuracy, *cells])
+    return _table(head, lines, [row for row in rows if row not in shown])
 
 
 def first_below(curve: Sequence[float], rounds: Sequence[int], share: float = 0.1) -> float:
@@ -219,11 +217,11 @@ def curves(cells: Sequence[Cell], folder: Path, participation: float) -> list[Ro
 
 def plan_table(trials: Sequence[Row], winners: dict[str, dict[str, float]]) -> str:
     """The grids, the winners marked."""
-    lines = ["| method | steps | accuracy on the selection set % | loss on it | |", "|--|--|--|--|--|"]
+    lines = []
     for trial in trials:
         steps = ", ".join(f"{name} {value:g}" for name, value in trial["steps"].items())
         score, loss = trial["selection_accuracy"], trial["selection_loss"]
         shown = [trial["state"], ""] if score is None else [f"{100 * score:.1f}", f"{loss:.4f}"]
         won = "**chosen**" if trial["steps"] == winners.get(trial["method"]) else ""
-        lines.append(f"| {' | '.join([trial['method'], steps, *shown, won])} |")
-    return "\n".join(lines)
+        lines.append([trial["method"], steps, *shown, won])
+    return markdown_table(["method", "steps", "accuracy on the selection set %", "loss on it", ""], lines)

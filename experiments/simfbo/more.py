@@ -25,7 +25,7 @@ from pipeline.methods import ALGORITHMS, Federation
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.oracles.bilevel import BilevelOracle
-from pipeline.tracking.figures import canvas_style, new_figure, save
+from pipeline.report.figures import canvas_style, new_figure, save
 
 H, B, C, D = torch.tensor([[1, 3], [1, 2], [2, 0], [0, 2]], dtype=torch.float64)[..., None]
 STEPS = [1, 3]

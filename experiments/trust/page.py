@@ -14,7 +14,7 @@ from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
 from experiments.trust.results import Row, read
 from experiments.trust.running import METHODS
 from experiments.trust.validation import BASES, SETTINGS, setting
-from pipeline.tracking.figures import save
+from pipeline.report.figures import save
 
 BY_WRONG = (400, 1.0)
 """Rounds and participation of the tables by what is wrong, if they were run; else those of most runs."""

@@ -11,7 +11,7 @@ from experiments.trust.plan import AVERAGE, LEAD
 from experiments.trust.results import Row
 from experiments.trust.running import METHODS
 from experiments.trust.validation import SETTINGS, setting
-from pipeline.tracking.figures import canvas_style, new_figure
+from pipeline.report.figures import canvas_style, new_figure
 
 FRAME = 30.0
 """Dots further from 0 lie on the frame."""

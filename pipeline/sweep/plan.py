@@ -22,6 +22,7 @@ from pipeline.params.decides import params_in_use
 from pipeline.params.reading import params_from
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
+from pipeline.text import short_names
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}
 """Parameters that are no values of a sweep, and where they belong."""
@@ -112,19 +113,6 @@ def _run(params: Params, varied: dict[str, Any]) -> Run:
                 " nothing. Fix: leave it out, or choose what it belongs to."
             )
     return Run(name, varied, one)
-
-
-def short_names(names: list[str]) -> list[str]:
-    """The last parts of dotted names, as few as distinguish them."""
-
-    def last(name: str, parts: int) -> str:
-        return ".".join(name.split(".")[-parts:])
-
-    result = []
-    for name in names:
-        counts = range(1, name.count(".") + 2)
-        result.append(next((s for n in counts if [last(o, n) for o in names].count(s := last(name, n)) == 1), name))
-    return result
 
 
 def _fit(value: Any) -> str:

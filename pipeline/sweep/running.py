@@ -40,11 +40,12 @@ from pipeline.data.raw import RawDataset
 from pipeline.params import Params
 from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
+from pipeline.report.history import read_history
+from pipeline.report.numbers import served_line, write_numbers, write_toy_numbers
+from pipeline.report.record import Record, describe
+from pipeline.report.writing import write_json
 from pipeline.sharing import Share
 from pipeline.sweep.plan import Run, groups
-from pipeline.tracking.record import Record, write_json
-from pipeline.tracking.report import served_line, write_numbers, write_toy_numbers
-from pipeline.tracking.session import describe
 from pipeline.training.best import SELECTION, Best, Served
 from pipeline.training.evaluation import outcome
 from pipeline.training.history import History
@@ -230,10 +231,10 @@ def _finish(job: Job, history: History, served: Served, ended: Ended) -> None:
         history.export(folder)
         problem: Any = job.task.problem
         if job.partition is None:
-            found = write_toy_numbers(problem, served.variables, job.record, folder)
+            found, _ = write_toy_numbers(problem, served.variables, job.record, folder)
         else:
-            found = write_numbers(outcome(problem, served.variables), job.partition, job.record, folder)
-        line = served_line(found, folder)
+            found, _ = write_numbers(outcome(problem, served.variables), job.partition, job.record, folder)
+        line = served_line(found, read_history(folder / "history.csv"))
 
     _appear(job, write, diverged=None)
     _tell(job, f"is finished: {line}" if line else "is finished")

@@ -1,1 +1,1 @@
-"""Sends the tracker what is already on disk: runs, figures, tables. Nothing here decides a result."""
+"""MLflow: sends it what is already on disk. Nothing here decides a result, and nothing else needs it."""

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeGuard
+
+from pipeline.report.history import thin
 
 Point = tuple[str, float, int]
 """Metric name, value, step."""
 
 _COSTS = ("seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
 _PLAIN = ("test_accuracy", "selection_accuracy", "validation_loss", "upper_value", "stationarity")
-_POINTS = 250
 _WEIGHT = "client_weight_"
-
-
-def thin(rounds: int) -> int:
-    """Every how many rounds a point is sent: a curve needs no more than about 250."""
-    return max(1, math.ceil(rounds / _POINTS))
 
 
 def metric_name(column: str, columns: Iterable[str]) -> str:
@@ -64,14 +58,6 @@ def _rank(column: str) -> tuple[int, int, str]:
         tail = column.removeprefix(_WEIGHT)
         return 1, int(tail) if tail.isdecimal() else 0, column
     return (3 if column in _COSTS else 2), 0, column
-
-
-def read_history(path: Path) -> list[dict[str, float | None]]:
-    """history.csv as rows; empty cells are None."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
 
 
 def final_points(metrics: Mapping[str, Any], rounds: int) -> list[Point]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import shutil
@@ -13,27 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
-from pipeline.text import short_labels
-from pipeline.tracking.metrics import final_points, points, read_history
-from pipeline.tracking.record import Record, RunInfo, nested
+from pipeline.report.clients import read_clients
+from pipeline.report.history import read_history
+from pipeline.report.plots import PLOTS
+from pipeline.report.record import Record, RunInfo, nested
+from pipeline.tracking.metrics import final_points, points
 from pipeline.tracking.run import log_points, open_run
 from pipeline.tracking.store import Store, connect, resolve_uri
-from pipeline.tracking.worker import Worker
+from pipeline.tracking.worker import Worker, without_credentials
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
 ADVICE = "nothing is lost, it is all in results/. Send it later with: make publish"
 TABLE = "client_weights.json"
-PLOTS = (
-    "client_weights.png",
-    "final_weights.png",
-    "accuracy_and_loss.png",
-    "value_and_stationarity.png",
-    "partition.png",
-    "confusion_matrix.png",
-)
-"""Names in results/plots, in reading order."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,9 @@ def publish(
     training = hashlib.sha256(files.record.read_bytes()).hexdigest()[:16]
     before = RunInfo.load(files.info)
     known = before if before and before.run_id and before.training == training else record.run
-    info = RunInfo(resolve_uri(tracking, root), tracking.experiment, known.run_id if known else None, training)
+    info = RunInfo(
+        without_credentials(resolve_uri(tracking, root)), tracking.experiment, known.run_id if known else None, training
+    )
     info.save(files.info)
 
     def send() -> None:
@@ -253,25 +247,6 @@ def story(
         lines.append(f"| client | kind | labels | samples | weight |\n|--:|:--|:--|--:|--:|\n{rows}{left_out}")
     lines += [f"![{name}](get-artifact?path=plots/{name}&run_uuid={run_id})" for name in PLOTS[:2] if name in plots]
     return "\n\n".join(lines)
-
-
-def read_clients(results: Path) -> list[dict[str, Any]]:
-    """client_weights.csv, numbers as numbers, labels shortened for the eye."""
-    path = results / "client_weights.csv"
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return [
-            {
-                **row,
-                "client": int(row["client"]),
-                "labels": short_labels([int(label) for label in row["labels"].split()]),
-                "samples": int(row["samples"]),
-                "weight": float(row["weight"]),
-                **{name: float(row[name]) if row[name] else None for name in ("weight_low", "weight_high")},
-            }
-            for row in csv.DictReader(file)
-        ]
 
 
 def _digest(folder: Path) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config.sections import Tracking
+from pipeline.report.record import Record, RunInfo
 from pipeline.tracking.metrics import Point, points
-from pipeline.tracking.record import Record, RunInfo
 from pipeline.tracking.store import Store, connect, prepare, resolve_uri
-from pipeline.tracking.worker import Worker, in_a_line
+from pipeline.tracking.worker import Worker, in_a_line, without_credentials
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -31,7 +32,7 @@ class LiveRun:
     """
 
     def __init__(self, tracking: Tracking, root: Path, record: Record, note: Path | None) -> None:
-        self.info = RunInfo(resolve_uri(tracking, root), tracking.experiment)
+        self.info = RunInfo(without_credentials(resolve_uri(tracking, root)), tracking.experiment)
         self._tracking, self._root, self._record, self._note = tracking, root, record, note
         self._sent = -1  # last round the tracker already has
         self._store: Store | None = None
@@ -84,6 +85,22 @@ class LiveRun:
         assert self._store is not None
         assert self.info.run_id is not None
         self._store.client.set_terminated(self.info.run_id, status=status)
+
+
+@contextmanager
+def live_run(tracking: Tracking, root: Path, record: Record, note: Path) -> Iterator[LiveRun]:
+    """A run of the tracker around a training: FINISHED when it ends well, FAILED when it diverges or breaks, KILLED
+    when it is stopped and can be resumed."""
+    live = LiveRun.open(tracking, root, record, note)
+    try:
+        yield live
+    except (KeyboardInterrupt, SystemExit):
+        live.finish("KILLED")
+        raise
+    except Exception:
+        live.finish("FAILED")
+        raise
+    live.finish("FINISHED")
 
 
 def open_run(store: Store, record: Record, known: RunInfo | None) -> Run:

@@ -76,15 +76,23 @@ class History:
         self._weights = []
         return rows
 
-    def export(self, results: Path, replicates: np.ndarray | None = None) -> None:
-        """history.csv and client_weights_history.npz (round, weights, replicates) into the results folder. replicates:
-        the weights of further runs, [R, N]."""
+    def export(self, results: Path, replicates: np.ndarray | None = None, pull: np.ndarray | None = None) -> None:
+        """history.csv and client_weights_history.npz (round, weights, replicates, pull) into the results folder.
+
+        replicates: the weights of further runs, [R, N]. pull: what moved the weights in the last quarter of the rounds,
+        [N], of methods that keep it (`pipeline.methods.client_weighting.common.steps`).
+        """
         results.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.csv, results / "history.csv")
         weights = np.fromfile(self.raw, dtype="<f4").reshape(-1, len(self.clean))
         further = np.zeros((0, len(self.clean))) if replicates is None else replicates
-        rounds = np.arange(len(weights))
-        np.savez_compressed(results / "client_weights_history.npz", round=rounds, weights=weights, replicates=further)
+        np.savez_compressed(
+            results / "client_weights_history.npz",
+            round=np.arange(len(weights)),
+            weights=weights,
+            replicates=further,
+            pull=np.zeros(0) if pull is None else pull,
+        )
 
     def _text(self, value: float | None) -> str:
         if value is None:

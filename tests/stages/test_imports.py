@@ -70,7 +70,8 @@ _MATHEMATICS = _METHODS | {f"pipeline/{name}" for name in ("models", "problems",
 _MATHEMATICS |= {f"pipeline/{name}.py" for name in ("randomness", "seeds", "text")}
 _FETCHED = {f"pipeline/data/{name}.py" for name in ("sources", "formats", "characters")}
 _DEALT = _FETCHED | {"pipeline/data/schemes", "pipeline/data/holdings.py", "pipeline/text.py"}
-_TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "record", "run", "session", "store", "worker")}
+_TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "run", "store", "worker")}
+_TOLD |= {f"pipeline/report/{name}.py" for name in ("history", "record", "settings", "writing")} | {"pipeline/text.py"}
 _SAMPLES = {f"pipeline/data/{name}.py" for name in ("arrays", "federated", "partition", "raw", "scaling")}
 NO_MATTER: dict[str, set[str]] = {
     "check": _MATHEMATICS | _SAMPLES | _DEALT,

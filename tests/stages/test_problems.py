@@ -15,9 +15,8 @@ from pipeline.data.partition import Partition
 from pipeline.params import Params
 from pipeline.params.decides import params_in_use
 from pipeline.params.resolve import resolve
-from pipeline.tracking.record import Record
-from pipeline.tracking.report import write_report
-from pipeline.training import evaluation
+from pipeline.report.record import Record
+from pipeline.report.run import write_report
 from pipeline.training.results import load_variables, save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
@@ -93,9 +92,9 @@ def test_every_problem_from_params_to_metrics(raw, tmp_path, monkeypatch, proble
     # What `evaluate` does: the problem built anew, the variables read from the file.
     dealt, cut = Partition.load(paths.partition), load(folder).first(params.subset)
     again = build_problem(params, cut, dealt, torch.device("cpu"))
-    found = evaluation.outcome(again, load_variables(paths.model))
+    served = load_variables(paths.model)
     used = params_in_use(dotted(params))
-    summary = write_report(found, dealt, Record("run", params.train.rounds, used, {}), paths.results)
+    summary = write_report(again, served, dealt, Record("run", params.train.rounds, used, {}), paths.results)
     metrics = json.loads((paths.results / "metrics.json").read_text())
     assert (metrics["problem"], metrics["algorithm"]) == (problem, params.algorithm)
     assert measured <= set(metrics)

@@ -17,7 +17,7 @@ from pipeline.data.datasets import prepare
 from pipeline.methods import ALGORITHMS
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
-from pipeline.tracking.publish import read_clients
+from pipeline.report.clients import read_clients
 from stages import evaluate, partition, train
 
 SMALL = {

@@ -11,9 +11,9 @@ from pipeline.config.spec import override
 from pipeline.data.datasets import prepare
 from pipeline.errors import UserError
 from pipeline.params import Params
+from pipeline.report.sweep import table, write_summary
 from pipeline.sweep import running
 from pipeline.sweep.plan import plan
-from pipeline.sweep.summary import table, write_summary
 
 SMALL = {
     "model.name": "mlp",

@@ -13,7 +13,7 @@ from pipeline.config.sections import Tracking
 from pipeline.tracking.model import save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.store import connect
-from tests.tracking.synthetic import Synthetic
+from tests.report.synthetic import Synthetic
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*noload.*"),

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
 from pipeline.params.decides import params_in_use
-from pipeline.tracking import metrics, record, run, tables
+from pipeline.report.record import RunInfo, nested
+from pipeline.tracking import metrics, run
 from pipeline.tracking.publish import publish
-from pipeline.tracking.record import Record, RunInfo
 from pipeline.tracking.run import LiveRun
 from pipeline.tracking.store import Store, connect, resolve_uri
-from tests.tracking.synthetic import KINDS, LABELS, SAMPLES, Synthetic
+from pipeline.tracking.worker import in_a_line, without_credentials
+from tests.report.synthetic import Synthetic
 
 pytestmark = [
     # MLflow's own code, at import and at the first query.
@@ -235,6 +235,15 @@ def test_relative_databases_belong_to_the_project(tmp_path: Path, monkeypatch: p
     assert resolve_uri(Tracking(uri="http://host:1"), tmp_path) == "http://host:1"
 
 
+def test_no_password_is_written_or_printed() -> None:
+    shown = without_credentials("at 'postgresql://me:p%40ss@db:5432/x?sslmode=on&api_token=abc&y=1' and http://h/p@q")
+    assert shown == "at 'postgresql://***@db:5432/x?sslmode=on&api_token=***&y=1' and http://h/p@q"
+    assert without_credentials("sqlite:////home/me@x/mlflow.db") == "sqlite:////home/me@x/mlflow.db"
+    live = LiveRun(Tracking(uri="http://user:secret@127.0.0.1:9"), Path(), Synthetic(Path()).record, None)
+    assert live.info.tracking_uri == "http://***@127.0.0.1:9"
+    assert "secret" not in in_a_line(ValueError("no answer from http://user:secret@127.0.0.1:9"))
+
+
 def test_points_are_thinned_but_evaluations_and_the_end_are_kept() -> None:
     rows = [{"round": r, "hvps": r} | ({"validation_loss": 0.5} if r == 7 else {}) for r in range(1000)]
     found = metrics.points(rows, rounds=999)
@@ -255,14 +264,6 @@ def test_metric_names() -> None:
     assert metrics.points([{"round": 0, "hvps": float("nan"), "gradients": float("inf")}], 1) == []
 
 
-def test_record_survives_the_disk(made: Synthetic) -> None:
-    path = made.folder / "record.json"
-    whole = replace(made.record, run=RunInfo("sqlite:///x.db", "e", "1"))
-    whole.save(path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "of_somebody_else": 1}))
-    assert Record.load(path) == whole
-
-
 def test_params_in_use() -> None:
     flat = {"algorithm": "a", "algorithms.a.eta": 1, "algorithms.b.eta": 2, "tracking.uri": None, "seed": 3}
     flat |= {"partition.scheme": "lead", "partition.lead.k": 1, "partition.iid.k": 2, "partition.share": 0.5}
@@ -273,33 +274,4 @@ def test_params_in_use() -> None:
     kept = params_in_use(flat | {"problem": "toy"})
     assert not any(name.startswith(("partition.", "model.", "problems.p.")) for name in kept)
     assert "problems.toy.noise" in kept
-    assert record.nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
-
-
-def test_code_tags_name_the_commit() -> None:
-    tags = record.code_tags()
-    assert tags["mlflow.source.type"] == "LOCAL"
-    assert len(tags.get("mlflow.source.git.commit", "0" * 40)) == 40
-
-
-def test_client_table() -> None:
-    weights = [0.5, 0.3, 0.2] + [0.0] * 7
-    lines = tables.client_table(KINDS, LABELS, SAMPLES, weights, weights).splitlines()
-    assert lines[0].split() == ["client", "kind", "labels", "samples", "weight", "oracle"]
-    assert lines[2].split() == ["0", "clean", "0-4", "640", "0.5000", "0.5000"]
-    assert len(lines) == 12
-    ends = np.stack([np.clip(np.array(weights) - 0.01, 0, 1), np.array(weights) + 0.01])
-    lines = tables.client_table(KINDS, LABELS, SAMPLES, weights, weights, ends).splitlines()
-    assert lines[0].split() == ["client", "kind", "labels", "samples", "weight", "interval", "oracle"]
-    assert lines[2].split() == ["0", "clean", "0-4", "640", "0.5000", "0.4900", "to", "0.5100", "0.5000"]
-    many = tables.client_table(["clean"] * 50, [[0]] * 50, [1] * 50, [0.02] * 50)
-    assert "30 more" in many
-    assert len(many.splitlines()) == 23
-
-
-def test_the_line_on_suspicious_clients() -> None:
-    line = "suspicious: clients 3, 4, 5 (weight surely below half of an equal share)"
-    assert tables.suspects_line([3, 4, 5], sure=True) == line
-    assert tables.suspects_line([7], sure=False) == "below half of an equal share: client 7"
-    assert tables.suspects_line([], sure=True) == ""
-    assert tables.suspects_line(range(25), sure=False).endswith(", 19 and 5 more")
+    assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}

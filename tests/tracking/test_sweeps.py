@@ -9,7 +9,7 @@ from pipeline.command import Paths
 from pipeline.config.sections import Tracking
 from pipeline.config.spec import override
 from pipeline.params import Params
-from pipeline.tracking.record import RunInfo
+from pipeline.report.record import RunInfo
 from pipeline.tracking.store import connect
 from stages.sweep import sweep
 
@@ -45,7 +45,10 @@ def test_parent_and_children(project: Path, monkeypatch: pytest.MonkeyPatch) -> 
     parent_info = RunInfo.load(paths.sweep / "mlflow_run.json")
     assert parent_info
     parent = next(run for run in found if run.info.run_id == parent_info.run_id)
-    assert (parent.info.run_name, parent.info.status) == ("sweep primal_dual toy: eta_w, seed", "FINISHED")
+    assert (parent.info.run_name, parent.info.status) == (
+        "sweep of eta_w (2), seed (2): primal_dual toy r6",
+        "FINISHED",
+    )
     assert parent.data.params["sweep.algorithms.primal_dual.eta_w"] == "['0.03', '1e+200']"
     assert parent.data.params["algorithms.primal_dual.gamma"] == "2.0"
     assert "algorithms.primal_dual.eta_w" not in parent.data.params

@@ -7,12 +7,17 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.params.decides import params_in_use
+from pipeline.report.settings import run_name, sweep_name
+from pipeline.report.writing import write_json
 
 Scalar = str | int | float | bool | None
 
@@ -22,7 +27,10 @@ _TOOLS = ("scikit-learn", "mlflow", "dvc")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Where the tracker keeps a run; run_id None = not recorded there (yet). training: which one it records."""
+    """Where the tracker keeps a run.
+
+    tracking_uri: without credentials. run_id: None = not recorded there (yet). training: which one it records.
+    """
 
     tracking_uri: str
     experiment: str
@@ -74,12 +82,31 @@ class Record:
         return cls(**known)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+def describe(params: dict[str, Any], data_hash: str, partition_hash: str, device: str) -> Record:
+    """The record of a training. params: every parameter under its dotted name, `auto` resolved."""
+    used = params_in_use(params)
+    return Record(
+        name=run_name(used),
+        rounds=used["train.rounds"],
+        params=used,
+        tags=code_tags() | {"data_hash": data_hash, "partition_hash": partition_hash},
+        environment=environment(device),
+        dataset={"name": used["data.name"], "digest": data_hash},
+    )
+
+
+def describe_sweep(runs: Sequence[dict[str, Any]], varied: Sequence[str]) -> Record:
+    """The record of a sweep: what its runs have in common, and the values of what they have not. runs: as `describe`
+    takes them; varied: dotted names."""
+    used = [params_in_use(params) for params in runs]
+    common = {name: value for name, value in used[0].items() if all(name in u and u[name] == value for u in used)}
+    values = {name: list(dict.fromkeys(str(params[name]) for params in runs)) for name in varied}
+    return Record(
+        name=sweep_name(common, {name: len(each) for name, each in values.items()}),
+        rounds=runs[0]["train.rounds"],
+        params=common | {f"sweep.{name}": each for name, each in values.items()},
+        tags=code_tags(),
+    )
 
 
 def code_tags() -> dict[str, str]:
@@ -104,6 +131,7 @@ def code_tags() -> dict[str, str]:
 def environment(device: str) -> dict[str, Any]:
     """What ran where. device: in words, such as "cpu" or the GPU's name."""
     return {
+        "date": date.today().isoformat(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor_count": os.cpu_count(),

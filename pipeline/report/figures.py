@@ -1,13 +1,14 @@
 """The pictures of a run. Each function turns data into a Figure; `save` writes it.
 
-Clean clients have strong colours that colour-blind readers can distinguish (Okabe and Ito), the others muted ones.
-No pyplot: figures are plain objects, nothing global is touched.
+Clean clients, and clients of which nothing is known, have strong colours that colour-blind readers can distinguish
+(Okabe and Ito), the others muted ones. No pyplot: figures are plain objects, nothing global is touched.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from pipeline.text import short_labels
+from pipeline.report.clients import UNKNOWN, Clients
+from pipeline.text import clipped, short_labels
 
 CLEAN = ("#0072B2", "#D68A00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6A51A3", "#8C6D1F")
 BAD = {
@@ -32,7 +34,16 @@ BAD = {
     "duplicate": "#8795A8",
     "small": "#B9B49A",
 }
+EVALUATED = {
+    "test_accuracy": "Test accuracy",
+    "validation_loss": "Validation loss",
+    "upper_value": "Upper value f_0(w*(x))",
+    "stationarity": "Stationarity",
+}
+"""Columns of the history with a picture each."""
 MANY = 100
+LINES = ("-", "--", ":")
+_TRUSTED = ("clean", UNKNOWN)
 _COMPACT: dict[str, Any] = {"fontsize": 10, "columnspacing": 1.0, "handlelength": 1.2}
 INK, FAINT = "#222222", "#E4E4E4"
 
@@ -68,29 +79,34 @@ def save(figure: Figure, path: Path) -> None:
     """As PNG, whole or not at all; equal figures give equal files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with canvas_style():
+    with canvas_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # of a script that the font lacks: a box instead
         figure.savefig(partial, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     os.replace(partial, path)
 
 
 def weights_over_rounds(
-    rounds: np.ndarray, weights: np.ndarray, kinds: Sequence[str], oracle: np.ndarray | None = None
+    rounds: np.ndarray, weights: np.ndarray, clients: Clients, size: tuple[float, float] = (9, 5)
 ) -> Figure:
-    """rounds [R], weights [R, N]; oracle [N] as dashed levels. Of more than 100 clients: the spread."""
+    """rounds [R], weights [R, N]; oracle weights as dashed levels. Of more than 100 clients: the spread. size: in
+    inches."""
     rounds, weights = np.asarray(rounds), np.asarray(weights)
-    figure, axes = _canvas(9, 5, "Learned client weights over rounds")
+    small, dashed = size[0] < 7, clients.oracle is not None and bool(clients.clean.any()) and len(clients) <= MANY
+    title = "Over rounds" + " (dashed: oracle weights)" * dashed if small else "Learned client weights over rounds"
+    figure, axes = _canvas(*size, title)
     with canvas_style():
-        draw = _bands if len(kinds) > MANY else _curves
-        labels = draw(axes, rounds, weights, kinds)
+        draw = _bands if len(clients) > MANY else _curves
+        labels = draw(axes, rounds, weights, clients)
         top = float(np.nanmax(weights, initial=1e-3))
-        if oracle is not None and len(kinds) <= MANY:
-            clean = [i for i, kind in enumerate(kinds) if kind == "clean"]
+        if clients.oracle is not None and dashed:
+            clean, colours = np.flatnonzero(clients.clean).tolist(), _colours(clients.kinds)
             for i in clean:
-                axes.axhline(oracle[i], color=_colours(kinds)[i], ls=(0, (5, 4)), lw=1.2, alpha=0.8, zorder=1)
-                top = max(top, float(oracle[i]))
-            if clean:
-                dashed = Line2D([], [], color="#555555", ls=(0, (5, 4)), lw=1.2, label="oracle weight")
-                axes.legend(handles=[dashed], loc="lower right", bbox_to_anchor=(1, 1))
+                level = float(clients.oracle[i])
+                axes.axhline(level, color=colours[i], ls=(0, (5, 4)), lw=1.2, alpha=0.8, zorder=1)
+                top = max(top, level)
+            if not small:
+                sample = Line2D([], [], color="#555555", ls=(0, (5, 4)), lw=1.2, label="oracle weight")
+                axes.legend(handles=[sample], loc="lower right", bbox_to_anchor=(1, 1))
         axes.set(xlabel="round", ylabel="weight", ylim=(-0.02 * top, 1.06 * top))
         axes.set_xlim(rounds[0], max(rounds[-1], rounds[0] + 1))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -98,25 +114,19 @@ def weights_over_rounds(
     return figure
 
 
-def final_weights(
-    weights: np.ndarray,
-    kinds: Sequence[str],
-    labels: Sequence[Sequence[int]],
-    oracle: np.ndarray | None = None,
-    interval: np.ndarray | None = None,
-) -> Figure:
-    """One bar per client with the oracle's mark; of more than 100 clients, sorted and without names. interval: lower
-    and upper ends of the weights, [2, N], drawn as error bars."""
-    weights, count = np.asarray(weights), len(kinds)
+def final_weights(clients: Clients) -> Figure:
+    """One bar per client with the oracle's mark and the interval; of more than 100 clients, sorted and without
+    names."""
+    weights, oracle, interval, count = np.asarray(clients.weights), clients.oracle, clients.interval, len(clients)
     tips = weights if interval is None else np.maximum(weights, interval[1])
     figure, axes = _canvas(9, 5, "Final client weights")
     with canvas_style():
         order = np.arange(count) if count <= MANY else np.argsort(-weights, kind="stable")
-        colours = [_colours(kinds)[i] for i in order]
+        colours = [_colours(clients.kinds)[i] for i in order]
         x = np.arange(count)
         axes.bar(x, weights[order], color=colours, width=0.72 if count <= MANY else 1.0)
         top = float(max(tips.max(), 0 if oracle is None else np.max(oracle), 1e-3))
-        handles: list[Patch | Line2D] = _kind_patches(kinds)
+        handles: list[Patch | Line2D] = _kind_patches(clients.kinds)
         if oracle is not None:
             axes.hlines(np.asarray(oracle)[order], x - 0.44, x + 0.44, color=INK, lw=2.2, zorder=3)
             handles.append(Line2D([], [], color=INK, lw=2.2, label="oracle weight"))
@@ -127,72 +137,65 @@ def final_weights(
         if count <= 20:
             for i in range(count):
                 above = max(tips[i], oracle[i] if oracle is not None and oracle[i] - weights[i] < 0.06 * top else 0)
-                axes.annotate(
-                    f"{weights[i]:.3f}",
-                    (i, above),
-                    (0, 4),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=10,
-                )
-            axes.set_xticks(x, [f"{i}\n{_clip(short_labels(labels[i]), 90 // count)}" for i in range(count)])
-            axes.set_xlabel("client, and the labels it holds")
+                place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 10}
+                axes.annotate(f"{weights[i]:.3f}", (i, above), (0, 4), **place)
+            _name_bars(axes, clients)
         else:
             axes.set_xlabel("client" if count <= MANY else "clients, by weight")
         axes.set(ylabel="weight", ylim=(0, 1.12 * top), xlim=(-0.6, count - 0.4))
         axes.grid(visible=False, axis="x")
-        axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=min(4, len(handles)), **_COMPACT)
+        if handles:
+            spot: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": min(4, len(handles))}
+            axes.legend(handles=handles, **spot, **_COMPACT)
     return figure
 
 
 def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_loss: np.ndarray) -> Figure:
     """Two panels over the same rounds; nan (no evaluation in that round) is skipped."""
-    rounds = np.asarray(rounds, dtype=float)
-    with canvas_style():
-        figure = new_figure(9, 4.2)
-        left, right = figure.subplots(1, 2)
-        for axes, values, title, colour in (
-            (left, np.asarray(test_accuracy, dtype=float), "Test accuracy", CLEAN[0]),
-            (right, np.asarray(validation_loss, dtype=float), "Validation loss", CLEAN[5]),
-        ):
-            there = np.isfinite(values)
-            axes.plot(rounds[there], values[there], color=colour, marker="o", ms=3.5)
-            axes.set(xlabel="round", title=title)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            if there.any():
-                last = values[there][-1]
-                text = f"{100 * last:.2f} %" if axes is left else f"{last:.4f}"
-                style = {"ha": "right", "color": colour, "weight": "bold", "textcoords": "offset points"}
-                axes.annotate(text, (rounds[there][-1], last), (-4, -16 if axes is left else 9), **style)
-        left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        positive = np.asarray(validation_loss, dtype=float)
-        positive = positive[np.isfinite(positive)]
-        if len(positive) and positive.min() > 0 and positive.max() > 30 * positive.min():
-            right.set_yscale("log")
-    return figure
+    return _side_by_side(rounds, {"test_accuracy": test_accuracy, "validation_loss": validation_loss})
 
 
 def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: np.ndarray) -> Figure:
-    """Two panels over the same rounds, of the toy problem; nan (a method without weights) is skipped."""
+    """Likewise of the toy problem."""
+    return _side_by_side(rounds, {"upper_value": value, "stationarity": stationarity})
+
+
+def over_rounds(rounds: np.ndarray, values: np.ndarray, name: str, size: tuple[float, float]) -> Figure:
+    """One of these panels alone. name: of `EVALUATED`; size: in inches."""
     with canvas_style():
-        figure = new_figure(9, 4.2)
-        for axes, values, title, colour in zip(
-            figure.subplots(1, 2),
-            (value, stationarity),
-            ("Upper value f_0(w*(x))", "Stationarity"),
-            (CLEAN[0], CLEAN[5]),
-            strict=True,
-        ):
-            there = np.isfinite(values)
-            axes.plot(np.asarray(rounds)[there], values[there], color=colour)
-            axes.set(xlabel="round", title=title)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            if axes.get_title(loc="left") == "Stationarity" and there.any() and np.min(values[there]) > 0:
-                axes.set_yscale("log")
+        figure = new_figure(*size)
+        _panel(figure.subplots(), rounds, values, name)
     return figure
 
 
-def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
+def _side_by_side(rounds: np.ndarray, columns: Mapping[str, np.ndarray]) -> Figure:
+    with canvas_style():
+        figure = new_figure(9, 4.2)
+        for axes, (name, values) in zip(figure.subplots(1, len(columns)), columns.items(), strict=True):
+            _panel(axes, rounds, values, name)
+    return figure
+
+
+def _panel(axes: Axes, rounds: np.ndarray, values: np.ndarray, name: str) -> None:
+    rounds, values = np.asarray(rounds, dtype=float), np.asarray(values, dtype=float)
+    there = np.isfinite(values)
+    rounds, values = rounds[there], values[there]
+    share, colour = name == "test_accuracy", CLEAN[0] if name in ("test_accuracy", "upper_value") else CLEAN[5]
+    axes.set(xlabel="round", title=EVALUATED[name])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.plot(rounds, values, color=colour, marker="o" if len(rounds) <= 50 else "", ms=3.5)
+    if share:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if len(values):
+        text = f"{100 * values[-1]:.2f} %" if share else f"{values[-1]:.4g}"
+        style: dict[str, Any] = {"ha": "right", "color": colour, "weight": "bold", "textcoords": "offset points"}
+        axes.annotate(text, (rounds[-1], values[-1]), (-4, -16 if share else 9), **style)
+        spread = values.max() > 30 * values.min()
+        if not share and values.min() > 0 and (spread or name == "stationarity"):
+            axes.set_yscale("log")
+
+
+def partition_heatmap(label_counts: np.ndarray, clients: Clients) -> Figure:
     """Who holds what: samples of each label [N, C], clients downwards; of more than 100 labels those that some client
     holds, in the order of their first client."""
     counts = np.asarray(label_counts)
@@ -200,7 +203,7 @@ def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
     if ordered:
         held = np.flatnonzero(counts.any(axis=0))
         counts = counts[:, held[np.argsort((counts[:, held] > 0).argmax(axis=0), kind="stable")]]
-    n, c = counts.shape
+    (n, c), kinds = counts.shape, clients.kinds
     figure, axes = _canvas(9, min(max(2.0 + 0.36 * n, 3.0), 11.0), "Training samples per client and label")
     with canvas_style():
         image = axes.imshow(np.ma.masked_equal(counts, 0), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
@@ -221,7 +224,8 @@ def partition_heatmap(label_counts: np.ndarray, kinds: Sequence[str]) -> Figure:
         axes.set_xlabel("labels, client after client" if ordered else "label")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=25 if c <= MANY else 12))
         if n <= 40:
-            axes.set_yticks(range(n), [f"client {i}  ({kind})" for i, kind in enumerate(kinds)])
+            who = [f"{plain(name)}  ({kind})" for name, kind in zip(clients.names, kinds, strict=True)]
+            axes.set_yticks(range(n), who)
             for tick, colour in zip(axes.get_yticklabels(), _colours(kinds), strict=True):
                 tick.set_color(colour if len(set(kinds)) > 1 else INK)
         else:
@@ -264,6 +268,22 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def plain(name: str, length: int = 24) -> str:
+    """A name as it is, for a label: a pair of dollar signs would mean a formula."""
+    return clipped(name, length).replace("$", r"\$")
+
+
+def _name_bars(axes: Axes, clients: Clients) -> None:
+    room = 90 // len(clients)
+    shown = [plain(name, 18) if clients.named else str(i) for i, name in enumerate(clients.names)]
+    tilted = max(map(len, shown)) > room
+    held = [clipped(short_labels(labels), room) for labels in clients.labels]
+    ticks = shown if tilted else [f"{name}\n{labels}" for name, labels in zip(shown, held, strict=True)]
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
+    axes.set_xticks(range(len(clients)), ticks, **turned)
+    axes.set_xlabel("client" if tilted else "client, and the labels it holds")
+
+
 def _canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     with canvas_style():
         figure = new_figure(width, height)
@@ -272,18 +292,25 @@ def _canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def _own(kinds: Sequence[str]) -> dict[int, int]:
+    """Client -> rank, of the clean and unknown clients that have a look each, for they are few."""
+    trusted = [i for i, kind in enumerate(kinds) if kind in _TRUSTED]
+    most = len(CLEAN) if "clean" in kinds else len(CLEAN) * 2
+    return {i: rank for rank, i in enumerate(trusted)} if len(trusted) <= most else {}
+
+
 def _colours(kinds: Sequence[str]) -> list[str]:
     """One per client: its own for each of few clean ones, one for all of many, the kind's for the others."""
-    clean = [i for i, kind in enumerate(kinds) if kind == "clean"]
-    own = {i: CLEAN[rank] if len(clean) <= len(CLEAN) else CLEAN[0] for rank, i in enumerate(clean)}
-    return [own.get(i) or BAD.get(kind, BAD["noisy"]) for i, kind in enumerate(kinds)]
+    own = _own(kinds)
+    usual = {**dict.fromkeys(_TRUSTED, CLEAN[0]), **BAD}
+    return [CLEAN[own[i] % len(CLEAN)] if i in own else usual.get(k, BAD["noisy"]) for i, k in enumerate(kinds)]
 
 
 def _kind_patches(kinds: Sequence[str]) -> list[Patch | Line2D]:
-    """Legend of kinds; clean clients that have a colour each need no entry."""
+    """Legend of kinds; clients that have a colour each need no entry."""
     colours = dict(zip(reversed(kinds), reversed(_colours(kinds)), strict=True))
-    few = sum(kind == "clean" for kind in kinds) <= len(CLEAN)
-    names = [kind for kind in dict.fromkeys(kinds) if not (few and kind == "clean")]
+    few = bool(_own(kinds))
+    names = [kind for kind in dict.fromkeys(kinds) if not (few and kind in _TRUSTED)]
     patches: list[Patch | Line2D] = [Patch(color=colours[k], label=f"{k} ({list(kinds).count(k)})") for k in names]
     if few and "clean" in kinds:
         patches.insert(0, Patch(color=CLEAN[0], label="clean (in colour)"))
@@ -294,42 +321,42 @@ Label = tuple[float, str, str]
 """Height, text, colour."""
 
 
-def _curves(axes: Axes, rounds: np.ndarray, weights: np.ndarray, kinds: Sequence[str]) -> list[Label]:
-    colours = _colours(kinds)
-    clean = [i for i, kind in enumerate(kinds) if kind == "clean"]
-    for i in sorted(range(len(kinds)), key=lambda i: i in clean):  # clean ones on top
-        strong = i in clean and len(clean) <= len(CLEAN)
+def _curves(axes: Axes, rounds: np.ndarray, weights: np.ndarray, clients: Clients) -> list[Label]:
+    kinds, colours, own = clients.kinds, _colours(clients.kinds), _own(clients.kinds)
+    trusted = [i for i, kind in enumerate(kinds) if kind in _TRUSTED]
+    for i in sorted(range(len(kinds)), key=lambda i: i in trusted):  # these on top
         axes.plot(
             rounds,
             weights[:, i],
             color=colours[i],
-            lw=2.4 if strong else 1.2,
-            alpha=1.0 if strong else 0.75,
-            zorder=3 if i in clean else 2,
+            ls=LINES[own[i] // len(CLEAN)] if i in own else "-",
+            lw=2.4 if i in own else 1.2,
+            alpha=1.0 if i in own else 0.75,
+            zorder=3 if i in trusted else 2,
         )
     last = weights[-1]
-    labels = [(float(last[i]), f"client {i}   {last[i]:.3f}", colours[i]) for i in clean]
-    if len(clean) > len(CLEAN):
-        labels = [(float(last[clean].mean()), f"{len(clean)} clean clients", CLEAN[0])]
-    for kind in dict.fromkeys(k for k in kinds if k != "clean"):
-        of_kind = last[[i for i, k in enumerate(kinds) if k == kind]]
-        text = f"{len(of_kind)} {kind}   ≤ {of_kind.max():.3f}"
-        labels.append((float(of_kind.mean()), text, BAD.get(kind, BAD["noisy"])))
+    labels = [(float(last[i]), f"{plain(clients.names[i], 18)}   {last[i]:.3f}", colours[i]) for i in own]
+    for kind in dict.fromkeys(kinds):
+        held = last[[i for i, k in enumerate(kinds) if k == kind]]
+        if kind not in _TRUSTED:
+            labels.append((float(held.mean()), f"{len(held)} {kind}   ≤ {held.max():.3f}", BAD.get(kind, BAD["noisy"])))
+        elif not own:
+            labels.append((float(held.mean()), f"{len(held)} {kind} clients".replace(" unknown", ""), CLEAN[0]))
     return labels
 
 
-def _bands(axes: Axes, rounds: np.ndarray, weights: np.ndarray, kinds: Sequence[str]) -> list[Label]:
+def _bands(axes: Axes, rounds: np.ndarray, weights: np.ndarray, clients: Clients) -> list[Label]:
     """Median and quantiles of the clean clients and of the others."""
-    clean = np.array([kind == "clean" for kind in kinds])
+    clean = clients.clean if clients.known else np.ones(len(clients), dtype=bool)
     labels = []
-    for mask, name, colour in ((~clean, "other", "#8A8A8A"), (clean, "clean", CLEAN[0])):
+    for mask, name, colour in ((~clean, "other ", "#8A8A8A"), (clean, "clean " if clients.known else "", CLEAN[0])):
         if not mask.any():
             continue
         low, q1, middle, q3, high = np.quantile(weights[:, mask], [0.05, 0.25, 0.5, 0.75, 0.95], axis=1)
         axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
         axes.fill_between(rounds, q1, q3, color=colour, alpha=0.3, lw=0)
         axes.plot(rounds, middle, color=colour)
-        labels.append((float(middle[-1]), f"{mask.sum()} {name} clients", colour))
+        labels.append((float(middle[-1]), f"{mask.sum()} {name}clients", colour))
     note = "line: median; bands: middle 50 % and 90 %"
     axes.text(0.99, 0.97, note, transform=axes.transAxes, ha="right", va="top", fontsize=9)
     return labels
@@ -364,7 +391,3 @@ def _cells(axes: Axes, rows: int, columns: int) -> None:
     if rows <= 40 and columns <= 40:
         axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color="#D9DEE5", lw=0.8)
         axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color="#D9DEE5", lw=0.8)
-
-
-def _clip(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.tracking import figures
-from pipeline.tracking.publish import PLOTS
-from pipeline.tracking.record import Record
+from pipeline.report import figures
+from pipeline.report.clients import Clients, default_names
+from pipeline.report.plots import PLOTS
+from pipeline.report.record import Record
 
 CLIENTS = 10
 KINDS = ["clean"] * 3 + ["noisy"] * 7
@@ -112,11 +113,12 @@ class Synthetic:
             [[128 * (c in LABELS[i]) if i < 3 else rng.integers(6, 15) for c in range(10)] for i in range(10)]
         )
         matrix = np.diag(rng.integers(30, 38, 10)) + (rng.random((10, 10)) < 0.08)
+        clients = Clients(default_names(CLIENTS), KINDS, LABELS, SAMPLES, weights[-1], oracle=ORACLE)
         pictures = [
-            figures.weights_over_rounds(rounds, weights, KINDS, ORACLE),
-            figures.final_weights(weights[-1], KINDS, LABELS, ORACLE),
+            figures.weights_over_rounds(rounds, weights, clients),
+            figures.final_weights(clients),
             figures.accuracy_and_loss(rounds, accuracy, loss),
-            figures.partition_heatmap(counts, KINDS),
+            figures.partition_heatmap(counts, clients),
             figures.confusion_matrix(matrix),
         ]
         for name, figure in zip((p for p in PLOTS if "stationarity" not in p), pictures, strict=True):

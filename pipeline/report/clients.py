@@ -1,0 +1,123 @@
+"""The clients of a run as every table, picture and page shows them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.partition import Partition
+from pipeline.report.writing import write_csv
+from pipeline.text import short_labels
+from pipeline.training.evaluation import suspects
+
+UNKNOWN = "unknown"
+"""The kind of a client of which it is not known whether its data are clean."""
+HEADER = ("client", "name", "kind", "labels", "samples", "weight", "weight_low", "weight_high")
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """N clients with their weights.
+
+    names: unique. kinds: clean, unknown, or what is wrong. labels: that each one holds. samples: of its training part.
+    weights: [N]. interval: lower and upper ends of the weights, [2, N]; None without replicates. oracle: the weights of
+    someone who knows the kinds, [N]; None where they are unknown or weights make no sense.
+    """
+
+    names: list[str]
+    kinds: list[str]
+    labels: list[list[int]]
+    samples: list[int]
+    weights: np.ndarray
+    interval: np.ndarray | None = None
+    oracle: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, partition: Partition, weights: np.ndarray, interval: np.ndarray | None = None) -> Clients:
+        return cls(
+            names=list(getattr(partition, "names", None) or default_names(partition.clients)),
+            kinds=list(partition.kinds),
+            labels=list(partition.client_labels),
+            samples=partition.sizes.tolist(),
+            weights=weights,
+            interval=interval,
+            oracle=None if UNKNOWN in partition.kinds else partition.oracle_weights(),
+        )
+
+    @classmethod
+    def alike(cls, weights: np.ndarray, interval: np.ndarray | None = None) -> Clients:
+        """Clients of the toy problem, which hold no samples."""
+        n = len(weights)
+        return cls(default_names(n), ["clean"] * n, [[] for _ in range(n)], [1] * n, weights, interval)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def named(self) -> bool:
+        """Whether they have names of their own."""
+        return self.names != default_names(len(self))
+
+    @property
+    def clean(self) -> np.ndarray:
+        """[N] bool."""
+        return np.array([kind == "clean" for kind in self.kinds])
+
+    @property
+    def known(self) -> bool:
+        """Whether the kind of every client is."""
+        return UNKNOWN not in self.kinds
+
+    @property
+    def suspects(self) -> list[int]:
+        """Clients below half of an equal share, surely so where there are intervals; none if no client has a weight."""
+        return suspects(self.weights, self.interval) if self.weights.any() else []
+
+    def write(self, results: Path) -> None:
+        """client_weights.csv."""
+        ends = [("", "")] * len(self)
+        if self.interval is not None:
+            ends = [(f"{low:.9g}", f"{high:.9g}") for low, high in self.interval.T]
+        columns = zip(self.names, self.kinds, self.labels, self.samples, self.weights, ends, strict=True)
+        write_csv(
+            results / "client_weights.csv",
+            HEADER,
+            (
+                (i, name, kind, " ".join(map(str, held)), size, f"{weight:.9g}", *low_and_high)
+                for i, (name, kind, held, size, weight, low_and_high) in enumerate(columns)
+            ),
+        )
+
+
+def default_names(count: int) -> list[str]:
+    """Of clients without names of their own."""
+    return [f"client {i}" for i in range(count)]
+
+
+def read_clients(results: Path) -> list[dict[str, Any]]:
+    """client_weights.csv, numbers as numbers, labels shortened for the eye."""
+    path = results / "client_weights.csv"
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {
+                **row,
+                "client": int(row["client"]),
+                "labels": short(row["labels"].split()),
+                "samples": int(row["samples"]),
+                "weight": float(row["weight"]),
+                **{name: float(row[name]) if row[name] else None for name in ("weight_low", "weight_high")},
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def short(labels: Sequence[str]) -> str:
+    """Labels as they are in the file, shortened where they are numbers."""
+    return short_labels([int(label) for label in labels]) if all(map(str.isdecimal, labels)) else " ".join(labels)

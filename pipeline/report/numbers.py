@@ -1,0 +1,118 @@
+"""metrics.json: what a run is worth, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.data.partition import Partition
+from pipeline.methods.registry import algorithm_named
+from pipeline.problems.general_weighting import GeneralWeighting
+from pipeline.problems.toy import Toy
+from pipeline.report.clients import UNKNOWN, Clients
+from pipeline.report.history import Rows, evaluations, read_history, read_weights
+from pipeline.report.record import Record
+from pipeline.report.writing import write_json
+from pipeline.training.best import SELECTION
+from pipeline.training.evaluation import Outcome, detection, rounds_to, weight_interval, weight_quality
+
+TARGETS = (0.5, 0.8, 0.9, 0.95)
+"""Test accuracies whose first round is recorded."""
+
+
+def write_numbers(
+    outcome: Outcome, partition: Partition, record: Record, results: Path
+) -> tuple[dict[str, Any], Clients]:
+    """metrics.json and client_weights.csv, and what they hold.
+
+    results: holds history.csv and client_weights_history.npz already.
+    """
+    rows = read_history(results / "history.csv")
+    found = metrics(outcome, partition, record) | _first_reached(evaluations(rows)) | _settled(record, rows)
+    clients = Clients.of(partition, outcome.weights, _interval(outcome.weights, results))
+    write_json(results / "metrics.json", found)
+    clients.write(results)
+    return found, clients
+
+
+def write_toy_numbers(
+    toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path
+) -> tuple[dict[str, Any], Clients]:
+    """The same for the toy problem: exact values instead of accuracies, no labels."""
+    rows = read_history(results / "history.csv")
+    facts = run_facts(record) | _settled(record, rows) | toy.measure(variables)
+    held = toy.client_weights(variables)
+    weights = (toy.oracle_weights if held is None else held).numpy()
+    clients = Clients.alike(weights, _interval(weights, results))
+    write_json(results / "metrics.json", facts)
+    clients.write(results)
+    return facts, clients
+
+
+def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str, Any]:
+    """The content of metrics.json; where it is unknown who is clean, nothing is said of it."""
+    facts = (
+        run_facts(record)
+        | {
+            "test_accuracy": outcome.test.accuracy,
+            "test_loss": outcome.test.loss,
+            SELECTION: outcome.selection.accuracy if outcome.selection else None,
+            "selection_loss": outcome.selection.loss if outcome.selection else None,
+            "validation_loss": outcome.validation_loss,
+        }
+        | outcome.measures
+    )
+    if not outcome.weighted or UNKNOWN in partition.kinds:
+        return facts
+    facts |= weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
+    return facts | detection(outcome.weights, partition.kinds, partition.quality)
+
+
+def run_facts(record: Record) -> dict[str, Any]:
+    """What metrics.json says of every run."""
+    params = record.params
+    return {
+        "algorithm": params["algorithm"],
+        "problem": params["problem"],
+        "dataset": params["data.name"],
+        "seed": params["seed"],
+        "rounds": params["train.rounds"],
+        "served_round": record.rounds if record.served_round is None else record.served_round,
+    }
+
+
+def served_line(facts: Mapping[str, Any], rows: Rows) -> str:
+    """What is said of a run whose last model is not the one that is served; empty otherwise. facts: of metrics.json;
+    rows: the history."""
+    if facts["served_round"] == facts["rounds"]:
+        return ""
+    there, last = (rows[facts[name]][SELECTION] for name in ("served_round", "rounds"))
+    assert there is not None
+    assert last is not None
+    return (
+        f"the model of round {facts['served_round']} is served: selection accuracy {100 * there:.1f} % there,"
+        f" {100 * last:.1f} % after the last round {facts['rounds']}. Lower"
+        f" {algorithm_named(facts['algorithm']).options.main_step_size}, or train for fewer rounds."
+    )
+
+
+def _settled(record: Record, rows: Rows) -> dict[str, bool]:
+    """weights_settled: whether the served round's weights were, of a method that reports it."""
+    found = rows[run_facts(record)["served_round"]].get("settled")
+    return {} if found is None else {"weights_settled": bool(found)}
+
+
+def _first_reached(evaluated: Rows) -> dict[str, int]:
+    """rounds_to_90 and its like: the first evaluation with that test accuracy, in percent, or more; those reached."""
+    found = rounds_to(evaluated, TARGETS)
+    return {f"rounds_to_{target:.0%}".rstrip("%"): at for target, at in found.items() if at is not None}
+
+
+def _interval(weights: np.ndarray, results: Path) -> np.ndarray | None:
+    """Lower and upper ends of the weights' intervals, [2, N]; None without replicates."""
+    replicates = read_weights(results)["replicates"]
+    return weight_interval(weights, replicates) if len(replicates) else None

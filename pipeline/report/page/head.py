@@ -1,0 +1,99 @@
+"""The first screen: the question, the answer, the key figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.problems.registry import problem_named
+from pipeline.report.page.story import Story
+from pipeline.report.page.words import counted, duration, listed, percent
+
+
+def head(story: Story) -> dict[str, Any]:
+    """name, title, question, answer and tiles."""
+    metrics = story.metrics
+    return {
+        "name": story.record.name,
+        "title": f"{metrics['algorithm']} on {metrics['dataset']}",
+        "question": question(story),
+        "answer": answer(story),
+        "tiles": tiles(story),
+    }
+
+
+def question(story: Story) -> str:
+    """What the run asks."""
+    problem, n = story.metrics["problem"], counted(len(story.clients), "client")
+    if problem == "toy":
+        return f"How close does the method come to the known optimum of a problem with {n}?"
+    if story.learned and problem == "client_weighting":
+        return (
+            f"A server with a small clean validation set trains one model with {n}. Which clients can it trust, and how"
+            " good is the model?"
+        )
+    if problem in ("client_weighting", "consensus"):
+        return f"How good is the model that {n} train together under fixed weights?"
+    return f"{n} train together ({problem}: {problem_named(problem).summary}). How good is the result?"
+
+
+def answer(story: Story) -> dict[str, Any]:
+    """tone: how to colour it; lines: most important first."""
+    metrics, lines, tone = story.metrics, [], ""
+    if "test_accuracy" in metrics:
+        tested = (story.holdings.sets if story.holdings else {}).get("test")
+        of = f" of {tested:,} test samples" if tested else " of the test samples"
+        lines.append(f"The model is right on {percent(metrics['test_accuracy'], 2)}{of}.")
+    if "stationarity" in metrics:
+        lines.append(
+            f"Upper value {metrics['upper_value']:.6g}, stationarity {metrics['stationarity']:.3g} (0 at the optimum)."
+        )
+    if story.learned:
+        lines += _about_weights(story)
+        tone = "warn" if story.settled is False else "" if story.suspects else "good"
+    return {"tone": tone, "lines": lines + story.remarks}
+
+
+def _about_weights(story: Story) -> list[str]:
+    if story.settled is False:
+        return ["The weights have not settled: train on (more rounds). Until then no client is ranked or suspected."]
+    start = "The weights have settled" if story.settled else "This method does not say whether its weights have settled"
+    names = [story.clients.names[i] for i in story.suspects]
+    sure = "surely less" if story.clients.interval is not None else "less"
+    if not names:
+        found = f"{start}; no client holds {sure} than half of an equal share."
+    else:
+        holds = "holds" if len(names) == 1 else "hold"
+        found = f"{start}. {counted(len(names), 'client')} {holds} {sure} than half of an equal share: {listed(names)}."
+    lines = [found]
+    if "detection_auc" in story.metrics:
+        lines.append(
+            "Which clients are bad is known here: the clean ones hold"
+            f" {percent(story.metrics['clean_weight'])} of the weight, no bad one more than"
+            f" {percent(story.metrics['max_noise_weight'])}."
+        )
+    return lines
+
+
+def tiles(story: Story) -> list[dict[str, str]]:
+    """Key figures, most important first."""
+    metrics, found = story.metrics, []
+    for name, label in (("test_accuracy", "test accuracy"), ("average_accuracy", "mean accuracy of the clients")):
+        if name in metrics:
+            found.append({"value": percent(metrics[name], 2), "label": label, "tone": ""})
+    if "stationarity" in metrics:
+        found.append({"value": f"{metrics['stationarity']:.3g}", "label": "stationarity", "tone": ""})
+    if story.learned:
+        says = {True: ("settled", "good"), False: ("not settled", "warn"), None: ("not known", "")}
+        value, tone = says[story.settled]
+        found.append({"value": value, "label": "client weights", "tone": tone})
+        if story.settled is not False:
+            count = len(story.suspects)
+            label = f"of {counted(len(story.clients), 'client')} suspicious"
+            found.append({"value": str(count), "label": label, "tone": "bad" if count else "good"})
+    if story.learned and "detection_auc" in metrics:
+        found.append({"value": percent(metrics["clean_weight"]), "label": "of the weight on clean clients", "tone": ""})
+    rounds = {"value": f"{story.record.rounds:,}", "label": "rounds", "tone": ""}
+    seconds = story.rows[-1].get("seconds") if story.rows else None
+    if seconds is not None:
+        rounds["label"] = f"rounds in {duration(seconds)}"
+    return [*found, rounds]

@@ -1,0 +1,75 @@
+"""A run as its page presents it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.federated import FederatedData
+from pipeline.data.partition import Partition
+from pipeline.report.clients import Clients
+from pipeline.report.evidence import Evidence
+from pipeline.report.history import Rows
+from pipeline.report.record import Record
+from pipeline.training.evaluation import Classification
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Who holds what.
+
+    sets: the server's sets of samples -> how many. classes: their names. counts: samples of each class, [N, C], of the
+    clients' training parts. columns: what else is known of each client, heading -> N texts (such as the share of
+    missing values, or the target's mean and deviation).
+    """
+
+    sets: dict[str, int] = field(default_factory=dict)
+    classes: list[str] = field(default_factory=list)
+    counts: np.ndarray | None = None
+    columns: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: FederatedData, partition: Partition) -> Holdings:
+        sets = {
+            "validation": len(data.validation_labels),
+            "selection": len(data.selection_labels),
+            "test": len(data.test_labels),
+        }
+        own = partition.validation_sizes
+        columns = {"own validation": [str(size) for size in own.tolist()]} if own.any() else {}
+        classes = getattr(partition, "class_names", None) or [str(c) for c in range(partition.classes)]
+        return cls(sets, list(classes), partition.label_counts(), columns)
+
+
+@dataclass(frozen=True)
+class Story:
+    """metrics: of metrics.json. rows: the history. weights: over rounds, [R + 1, N], empty of a method without any.
+    test: None without classes. what: is classified. remarks: what a person should know besides."""
+
+    record: Record
+    metrics: dict[str, Any]
+    clients: Clients
+    rows: Rows
+    weights: np.ndarray
+    test: Classification | None = None
+    what: str = "label"
+    holdings: Holdings | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the method has moved the weights."""
+        return len(self.weights) > 1 and not np.allclose(self.weights[0], self.weights[-1])
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the weights have; None of a method that does not say."""
+        return self.metrics.get("weights_settled")
+
+    @property
+    def suspects(self) -> list[int]:
+        """Clients to look at; none while learned weights still move, and none under fixed ones."""
+        return self.clients.suspects if self.learned and self.settled is not False else []

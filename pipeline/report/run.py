@@ -1,0 +1,87 @@
+"""Everything people look at after a run, written in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.data.partition import Partition
+from pipeline.problems.base import ImageProblem, Variables
+from pipeline.problems.general_weighting import GeneralWeighting
+from pipeline.problems.toy import Toy
+from pipeline.report import tables
+from pipeline.report.clients import Clients
+from pipeline.report.evidence import gather
+from pipeline.report.history import read_history, read_weights
+from pipeline.report.numbers import run_facts, served_line, write_numbers, write_toy_numbers
+from pipeline.report.page.render import write_page
+from pipeline.report.page.story import Holdings, Story
+from pipeline.report.plots import what_is_classified, write_plots, write_toy_plots
+from pipeline.report.record import Record
+from pipeline.report.writing import write_csv
+from pipeline.training.evaluation import outcome
+
+CLASSES = ("class", "samples", "precision", "recall", "f1")
+
+
+def write_report(
+    problem: ImageProblem, variables: Variables, partition: Partition, record: Record, results: Path
+) -> str:
+    """Write metrics.json, client_weights.csv, per_class.csv, plots/ and report.html; return the summary for the
+    terminal.
+
+    variables: the served ones, where the data are. results: holds history.csv and client_weights_history.npz already.
+    """
+    found = outcome(problem, variables)
+    metrics, clients = write_numbers(found, partition, record, results)
+    test = found.test
+    scores = enumerate(zip(test.precision, test.recall, test.f1, strict=True))
+    rows = ((c, int(test.confusion[c].sum()), *(f"{score:.6f}" for score in three)) for c, three in scores)
+    write_csv(results / "per_class.csv", CLASSES, rows)
+    write_plots(found, partition, clients, record, results)
+    over_rounds = read_weights(results)
+    pull = over_rounds["pull"] if metrics["served_round"] == metrics["rounds"] else np.zeros(0)
+    story = replace(
+        _story(metrics, clients, record, results),
+        test=test,
+        what=what_is_classified(record),
+        holdings=Holdings.of(problem.data, partition),
+        evidence=gather(problem, variables, pull, test.recall),
+    )
+    write_page(story, results / "report.html")
+    return "\n".join(
+        [f"{tables.client_table(clients)}\n\n{tables.headline(metrics)}", *remarks(metrics, clients, results)]
+    )
+
+
+def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path) -> str:
+    """The same for the toy problem: exact values instead of accuracies, no labels and no classes."""
+    metrics, clients = write_toy_numbers(toy, variables, record, results)
+    write_csv(results / "per_class.csv", CLASSES, ())
+    write_toy_plots(clients, results)
+    write_page(_story(metrics, clients, record, results), results / "report.html")
+    measured = metrics.keys() - run_facts(record).keys() - {"weights_settled"}
+    numbers = ", ".join(f"{name.replace('_', ' ')} {metrics[name]:.6g}" for name in metrics if name in measured)
+    table = tables.client_table(clients)
+    return "\n".join([f"{table}\n\n{metrics['algorithm']} on toy: {numbers}", *remarks(metrics, clients, results)])
+
+
+def _story(metrics: dict[str, Any], clients: Clients, record: Record, results: Path) -> Story:
+    rows, weights = read_history(results / "history.csv"), read_weights(results)["weights"]
+    served = served_line(metrics, rows)
+    return Story(record, metrics, clients, rows, weights, remarks=[served[0].upper() + served[1:]] if served else [])
+
+
+def remarks(facts: Mapping[str, Any], clients: Clients, results: Path) -> list[str]:
+    """What a person should know besides the figures, line by line."""
+    lines = [served_line(facts, read_history(results / "history.csv"))]
+    if not facts.get("weights_settled", True):
+        lines.append("the weights have not settled: train on (more rounds)")
+    else:
+        lines.append(tables.suspects_line(clients))
+    return [line for line in lines if line]

@@ -1,0 +1,87 @@
+"""Results in rows and columns: for the terminal, and for pages on the web."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.report.clients import Clients
+from pipeline.text import aligned, clipped, short_labels
+
+_SHOWN = 20
+"""Clients shown at most; of more, the heaviest and the lightest, half of that number each."""
+
+
+def headline(metrics: Mapping[str, Any]) -> str:
+    """Accuracy and, for learned weights, how well they separate good clients from bad."""
+    parts = [f"test accuracy {100 * metrics['test_accuracy']:.2f} %", f"test loss {metrics['test_loss']:.4f}"]
+    if metrics.get("selection_accuracy") is not None:
+        parts.append(f"selection accuracy {100 * metrics['selection_accuracy']:.2f} %")
+    lines = [f"{metrics['algorithm']} on {metrics['dataset']}: " + ", ".join(parts)]
+    if "detection_auc" in metrics:  # some client is bad
+        lines.append(
+            f"clean clients hold {metrics['clean_weight']:.4f} of the weight, no bad client more"
+            f" than {metrics['max_noise_weight']:.4f}; distance to the oracle weights"
+            f" {metrics['weight_error']:.4f}"
+        )
+    return "\n".join(lines)
+
+
+def client_table(clients: Clients) -> str:
+    """One aligned line per client."""
+    weights = clients.weights
+    shown: list[int | None] = list(range(len(clients)))
+    if len(clients) > _SHOWN:
+        ranked = sorted(range(len(clients)), key=lambda i: -weights[i])
+        shown = [*ranked[: _SHOWN // 2], None, *ranked[-_SHOWN // 2 :]]
+    rows = [["client", "kind", "labels", "samples", "weight", "interval", "oracle"]]
+    for i in shown:
+        if i is None:
+            rows.append(["...", f"{len(clients) - _SHOWN} more", "", "", "", "", ""])
+            continue
+        name = clipped(clients.names[i], 40) if clients.named else str(i)
+        level = "" if clients.oracle is None else f"{clients.oracle[i]:.4f}"
+        ends = "" if clients.interval is None else f"{clients.interval[0, i]:.4f} to {clients.interval[1, i]:.4f}"
+        held, size = short_labels(clients.labels[i]), str(clients.samples[i])
+        rows.append([name, clients.kinds[i], held, size, f"{weights[i]:.4f}", ends, level])
+    absent = [name for name, found in (("interval", clients.interval), ("oracle", clients.oracle)) if found is None]
+    kept = [j for j, name in enumerate(rows[0]) if name not in absent]
+    return aligned([[row[j] for j in kept] for row in rows], left=(0, 1, 2) if clients.named else (1, 2))
+
+
+def suspects_line(clients: Clients) -> str:
+    """Who holds too little to be trusted, by the intervals where there are any; empty if there is none."""
+    suspects = clients.suspects
+    if not suspects:
+        return ""
+    listed = ", ".join((clients.names[i] if clients.named else str(i)) for i in suspects[:_SHOWN])
+    named = listed if clients.named else ("client " if len(suspects) == 1 else "clients ") + listed
+    if len(suspects) > _SHOWN:
+        named += f" and {len(suspects) - _SHOWN} more"
+    if clients.interval is not None:
+        return f"suspicious: {named} (weight surely below half of an equal share)"
+    return f"below half of an equal share: {named}"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> str:
+    """A table for a page on the web. right: columns that are set to the right."""
+    rule = "".join("--:|" if name in right else "--|" for name in head)
+    lines = [f"| {' | '.join(head)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation; "-" without any."""
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.4g}"
+    return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
+
+
+def accuracy(percent: float | None, deviation: float | None, diverged: int) -> str:
+    """A mean accuracy with its standard deviation, and how many runs diverged. percent: None without a finished run."""
+    if percent is None:
+        return "diverged" if diverged else "not run"
+    text = f"{percent:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+    return text + (f" ({diverged} diverged)" if diverged else "")
