@@ -214,9 +214,9 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
     """Run one cell to its file, going on from where it was interrupted; returns a line on what came out."""
     import torch
 
-    from pipeline.data.catalog import TOY
     from pipeline.data.datasets import load
     from pipeline.data.partition import make_partition
+    from pipeline.data.sets.registry import TOY
     from pipeline.params.resolve import resolve
     from pipeline.training.module import NotFinite
     from pipeline.training.resume import ResumeFolder

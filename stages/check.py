@@ -24,7 +24,7 @@ def check(params: Params, paths: Paths) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps(of_stage(params, stage), indent=2) + "\n")
     paths.checked.write_text("params.yaml is in order\n")
-    for path in (params.algorithm, params.problem, params.partition.scheme):
+    for path in (params.data.name, params.algorithm, params.problem, params.partition.scheme):
         if "." in path and (file := own_code.unwatched(path)):
             folders = ", ".join(own_code.FOLDERS)
             print(f"note: DVC watches {folders}, not {file}: after an edit, dvc repro --force.", file=sys.stderr)

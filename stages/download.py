@@ -1,8 +1,8 @@
 """Stage 2: the data set in canonical form, its content verified."""
 
 from pipeline.command import Paths, run
-from pipeline.data.catalog import TOY
 from pipeline.data.datasets import prepare
+from pipeline.data.sets.registry import TOY
 from pipeline.params import Params
 
 
@@ -12,7 +12,7 @@ def download(params: Params, paths: Paths) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "note.txt").write_text("The toy problem draws its clients from the seed; nothing is downloaded.\n")
         return
-    print(prepare(params.data.name, folder, paths.from_root(params.data.mirror)))
+    print(prepare(params.data.name, folder, paths.from_root(params.data.mirror), settings=params.data))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from torch import nn
 
 from pipeline.command import Paths, run
-from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
+from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve

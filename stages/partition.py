@@ -1,9 +1,9 @@
 """Stage 3: who holds what. Writes the partition (one file) and its summary."""
 
 from pipeline.command import Paths, run
-from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load
 from pipeline.data.partition import make_partition, summary_table
+from pipeline.data.sets.registry import TOY
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 

@@ -2,10 +2,9 @@
 
 | module | what |
 |---|---|
-| `catalog` | what is known of each data set before it is read |
-| `sources` | original files from a mirror, the system or the public sources, verified by checksum |
+| `sets` | the data sets, one record and one file each: what is known of one before it is read, and its reader |
+| `originals` | original files from a mirror, the system or the public sources, verified; their formats |
 | `raw` | a data set in memory |
-| `formats`, `characters` | from original files, or from nothing, to a data set in memory |
 | `datasets` | the canonical form on disk: prepare, load |
 | `schemes`, `partition` | who holds what: one record, one file, one hash |
 | `arrays`, `scaling` | samples handed over as arrays; from stored numbers to network inputs (both import torch) |

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.catalog import CATALOG
-from pipeline.data.formats import EMBEDDED, READERS
+from pipeline.data.originals.fetching import Source, fetch
 from pipeline.data.raw import ARRAYS, RawDataset, digest
-from pipeline.data.sources import SOURCES, Source, fetch
-from pipeline.errors import UserError, not_allowed
+from pipeline.data.sets.registry import dataset_named
+from pipeline.data.settings import Data
+from pipeline.errors import UserError
 
 META = "meta.json"
 
@@ -33,28 +33,29 @@ _log = logging.getLogger(__name__)
 # --------------------------------------------------------------------------------- prepare and load
 
 
-def prepare(name: str, folder: Path, mirror: str | None = None, source: Source | None = None) -> str:
+def prepare(
+    name: str, folder: Path, mirror: str | None = None, source: Source | None = None, settings: Data | None = None
+) -> str:
     """Write the canonical form into `folder`, which is replaced as a whole or left as it was.
 
     Returns one line on what it is and where it came from.
 
-    mirror: see `pipeline.data.sources`. source: instead of the built-in record, for archives of the same
-    form. Raises UserError if the data cannot be had.
+    mirror: see `pipeline.data.originals.fetching`. source: instead of the built-in record, for archives of the same
+    form. settings: the section `data` of params.yaml, for data sets that it describes further. Raises UserError if the
+    data cannot be had.
     """
-    if name not in CATALOG:
-        raise not_allowed("data.name", name, f"one of {', '.join(CATALOG)}", "data.name: digits")
-    if name in EMBEDDED:
-        make, place, label = EMBEDDED[name]
-        raw, places = make(), [place]
-    else:
-        source = source or SOURCES[name]
+    dataset = dataset_named(name)
+    source = source or dataset.source
+    contents: dict[str, bytes] = {}
+    origin, places = dataset.origin or name, [dataset.place or name]
+    if source:
         fetched = fetch(source, mirror)
         for trouble in fetched.skipped:
             _log.warning("%s: passed over: %s", name, trouble)
-        raw = READERS[name](name, fetched.contents)
-        label = "original files, md5 " + ", ".join(f"{file.name} {file.md5}" for file in source.files)
-        places = fetched.places
-    _write(raw, label, folder)
+        contents, places = fetched.contents, fetched.places
+        origin = "original files, md5 " + ", ".join(f"{file.name} {file.md5}" for file in fetched.files)
+    raw = dataset.read(contents, settings or Data(name=name))
+    _write(raw, origin, folder)
     counts = f"{len(raw.train_labels)} training and {len(raw.test_labels)} test images"
     return f"{name}: {counts} from {', '.join(places)}"
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.data.settings import Subset
 from pipeline.errors import not_allowed
+
+if TYPE_CHECKING:
+    from pipeline.data.settings import Subset
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 

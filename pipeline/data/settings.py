@@ -18,6 +18,8 @@ from pipeline.config.spec import (
     param,
 )
 from pipeline.data.schemes import SCHEMES, Scheme
+from pipeline.data.sets.base import Dataset
+from pipeline.data.sets.registry import DATASETS, dataset_named
 from pipeline.errors import UserError
 
 
@@ -25,16 +27,19 @@ from pipeline.errors import UserError
 class Data(Section):
     """Which images, or the toy."""
 
-    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "omniglot", "glyphs", "toy"] = param(
-        "digits",
-        "data set; digits needs no download; omniglot and, without a download, glyphs are characters for few-shot"
-        " learning; toy is the laboratory of closed forms (no images, no network)",
+    name: Annotated[str, Named(tuple(DATASETS), "a Dataset of your own")] = param(
+        "digits", "data set: " + "; ".join(f"{name} = {dataset.summary}" for name, dataset in DATASETS.items())
     )
     mirror: str | None = param(
         None,
         "folder or base URL holding <name>/<original file names>, tried before the public sources;"
         " the environment variable FEDBILEVEL_DATA_MIRROR wins over it",
     )
+
+    @property
+    def dataset(self) -> Dataset:
+        """What `name` names."""
+        return dataset_named(self.name)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline.data.sets.registry import DATASETS
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Algorithm
 from pipeline.methods.registry import fits
@@ -22,6 +23,12 @@ ROOMS = {
     "consensus": ("local steps", "consensus", "many local steps, then the server"),
 }
 """Folder of methods -> its title in params.yaml, its title in README.md and what its methods have in common."""
+KINDS: dict[str | None, str] = {
+    None: "images",
+    "few_shot": "characters, with `partition.scheme: few_shot`",
+    "toy": "closed forms",
+}
+"""The one problem that data sets serve, if there is one -> what these are."""
 README, PARAMS, PAGE = Path("README.md"), Path("params.yaml"), Path("docs/methods.md")
 
 
@@ -31,10 +38,14 @@ def written() -> dict[Path, str]:
     for room, (title, *_) in ROOMS.items():
         names = " | ".join(method.name for method in methods_in(room))
         params = re.sub(rf"^# {title}: .*$", f"# {title}: {names}", params, flags=re.MULTILINE)
+    for problem, title in KINDS.items():
+        params = re.sub(rf"^  # {title}: .*$", f"  # {title}: {' | '.join(_data(problem))}", params, flags=re.MULTILINE)
+    sets = "; ".join(f"{title}: {', '.join(_data(problem))}" for problem, title in KINDS.items())
+    readme = _between(README.read_text(encoding="utf-8"), "methods", _families())
     return {
         Path("params.schema.json"): json.dumps(schema(), indent=2) + "\n",
         PARAMS: params,
-        README: _between(README.read_text(encoding="utf-8"), "methods", _families()),
+        README: re.sub(r"^(\| another data set \| `data.name`: ).*$", rf"\1{sets} |", readme, flags=re.MULTILINE),
         PAGE: _page(),
     }
 
@@ -48,6 +59,10 @@ def problems_of(methods: Iterable[Algorithm]) -> list[str]:
     """What at least one of them fits."""
     listed = list(methods)
     return [problem for problem in PROBLEMS if any(fits(method, problem) for method in listed)]
+
+
+def _data(problem: str | None) -> list[str]:
+    return [name for name, dataset in DATASETS.items() if dataset.problem == problem]
 
 
 def _families() -> str:

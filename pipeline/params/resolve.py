@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipeline.data.catalog import CATALOG, TOY, DatasetInfo, own_problem
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.schemes.base import settled
+from pipeline.data.sets.base import DatasetInfo
 from pipeline.data.settings import PartitionSettings
 from pipeline.data.sizes import CLIENT_VALIDATION, Sizes, sizes
 from pipeline.methods.registry import heads, made_for, method_for
@@ -21,10 +21,11 @@ def resolve(params: Params) -> Params:
     samples, so none counts."""
     problem = problem_in_use(params)
     params = replace(params, problem=problem, algorithm=method_for(params.algorithm, problem))
-    if params.data.name == TOY:
+    if params.data.dataset.problem == "toy":
         part = replace(params.partition, client_validation=0.0)
         return replace(params, partition=part, federation=replace(params.federation, batch_size=1))
-    info = CATALOG[params.data.name]
+    info = params.data.dataset.info
+    assert info
     size = sizes(info.images, info.few_shot)
     federation = replace(params.federation, batch_size=settled(params.federation.batch_size, size.batch_size))
     params = replace(params, problems=_problems(params, info), federation=federation)
@@ -59,4 +60,4 @@ def problem_in_use(params: Params) -> str:
     """`problem`, with `auto` resolved: what the data are made for, else what the method is."""
     if params.problem != "auto":
         return params.problem
-    return own_problem(params.data.name) or made_for(params.algorithm)
+    return params.data.dataset.problem or made_for(params.algorithm)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.data.catalog import data_for, own_problem
 from pipeline.data.schemes import SCHEMES
+from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.params.resolve import problem_in_use
@@ -17,7 +17,7 @@ def check_rules(params: Params) -> None:
     for name, scheme in SCHEMES.items():
         scheme.check(f"partition.{name}", getattr(params.partition, name))
     _pair(params)
-    if own_problem(params.data.name) == "toy":
+    if params.data.dataset.problem == "toy":
         _has_products(params.train.precision)
     else:
         _validation(params)
@@ -50,7 +50,7 @@ def _has_products(precision: str) -> None:
 def _problem(params: Params) -> None:
     """Problems, data sets and partitions that come together only."""
     name, scheme = params.data.name, params.partition.scheme
-    own = own_problem(name)
+    own = params.data.dataset.problem
     for problem in OWN_DATA:
         if params.problem != "auto" and (params.problem == problem) != (own == problem):
             names = data_for(problem)

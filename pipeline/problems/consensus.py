@@ -22,7 +22,6 @@ from torch import Tensor
 
 from pipeline import randomness
 from pipeline.config.spec import Auto, Section, param
-from pipeline.data.catalog import CATALOG
 from pipeline.models import Normalise
 from pipeline.problems.base import Variables
 from pipeline.problems.forms import Facts, Form, Formulation, Given
@@ -111,7 +110,7 @@ def resolve(settings: ConsensusSettings, facts: Facts) -> ConsensusSettings:
 def build(settings: ConsensusSettings, given: Given) -> Consensus:
     """Normalisation is the network's first layer, so that a served network takes plain images; padding
     is then the mean colour, which that layer turns into 0."""
-    model, info = given.model, CATALOG[given.params.data.name]
+    model, info = given.model, given.params.data.dataset.info
     if settings.normalise is True:
         model = model.after(partial(Normalise, info.means, info.deviations))
     fill = info.means if settings.normalise is True else ()

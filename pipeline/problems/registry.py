@@ -20,7 +20,7 @@ PROBLEMS: dict[str, Formulation] = own_code.registered(
 )
 
 OWN_DATA = tuple(name for name, problem in PROBLEMS.items() if problem.own_data)
-"""Problems that data of their own serve, and no other data. Which these are: `pipeline.data.catalog.data_for`."""
+"""Problems that data of their own serve, and no other data. Which these are: `pipeline.data.sets.registry.data_for`."""
 
 
 def problem_named(name: str) -> Formulation:

@@ -33,10 +33,10 @@ import numpy as np
 
 from pipeline.command import Paths
 from pipeline.config.spec import dotted
-from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import Partition, make_partition
 from pipeline.data.raw import RawDataset
+from pipeline.data.sets.registry import TOY
 from pipeline.params import Params
 from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of

@@ -17,7 +17,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
 from pipeline.config import own_code
-from pipeline.data.catalog import TOY
+from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
 from pipeline.methods import Federation, StepContext
 from pipeline.params import Params

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from pipeline import models
-from pipeline.data.catalog import CATALOG
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
@@ -40,7 +39,8 @@ def device_for(accelerator: str, devices: int = 1) -> torch.device:
 
 def build_model(params: Params) -> models.FlatModel:
     """The network named in params.yaml for the data set and in the precision named there."""
-    info, named, precision = CATALOG[params.data.name], params.model, params.train.precision
+    info, named, precision = params.data.dataset.info, params.model, params.train.precision
+    assert info
     classes = params.partition.few_shot.ways if params.partition.scheme == "few_shot" else info.classes
     model = of_precision(models.build(named.name, info.channels, info.size, classes, named.options), precision)
     if precision == "32-true":  # tried by `models.build`

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.data.catalog import TOY
 from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
+from pipeline.data.sets.registry import TOY
 from pipeline.params import Params
 from pipeline.problems.base import ImageProblem, Problem, Variables
 from pipeline.problems.general_weighting import GeneralWeighting

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.sources import OriginalFile, Source
+from pipeline.data.originals.fetching import OriginalFile, Source
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data import datasets, formats
-from pipeline.data.catalog import CATALOG
+from pipeline.data import datasets
 from pipeline.data.datasets import load, prepare
-from pipeline.data.formats import upsample
-from pipeline.data.sources import MIRROR_VARIABLE
+from pipeline.data.originals import cifar
+from pipeline.data.originals.fetching import MIRROR_VARIABLE
+from pipeline.data.sets.digits import upsample
+from pipeline.data.sets.registry import DATASETS
 from pipeline.errors import UserError
 from tests.data.originals import (
     archive,
@@ -47,7 +48,7 @@ def test_digits_has_the_protocols_sizes(digits):
     raw = load(digits)
     assert (raw.name, raw.classes) == ("digits", 10)
     assert raw.test_images.shape == (359, 1, 28, 28)  # 20 % of 1797
-    assert raw.train_images.shape == (CATALOG["digits"].images, 1, 28, 28) == (1438, 1, 28, 28)
+    assert raw.train_images.shape == (DATASETS["digits"].info.images, 1, 28, 28) == (1438, 1, 28, 28)
     assert raw.train_images.dtype == np.uint8
     assert raw.train_labels.dtype == np.int64
 
@@ -232,7 +233,7 @@ def test_a_malicious_pickle_is_refused_and_never_run(tmp_path, what):
 def test_an_archive_is_not_opened_before_its_checksum_matched(tmp_path, monkeypatch):
     members, _, _ = cifar_members("cifar10")
     put_archive(tmp_path, "cifar10", members)
-    monkeypatch.setattr(formats.tarfile, "open", lambda *a, **k: pytest.fail("the archive was opened"))
+    monkeypatch.setattr(cifar.tarfile, "open", lambda *a, **k: pytest.fail("the archive was opened"))
     expected = archive_source("cifar10", ARCHIVES["cifar10"], b"other content")
     with pytest.raises(UserError, match="checksum"):
         prepare("cifar10", tmp_path / "raw", str(tmp_path / "mirror"), expected)
@@ -294,7 +295,7 @@ def test_real_files(tmp_path, name):
         pytest.skip(f"{MIRROR_VARIABLE} names no folder with {name}")
     prepare(name, tmp_path / name, MIRROR)
     raw = load(tmp_path / name)
-    assert raw.train_images.shape == (CATALOG[name].images, 1, 28, 28) == (60000, 1, 28, 28)
+    assert raw.train_images.shape == (DATASETS[name].info.images, 1, 28, 28) == (60000, 1, 28, 28)
     assert raw.test_images.shape == (10000, 1, 28, 28)
     mean = raw.train_images.mean() / 255
     if name == "mnist":

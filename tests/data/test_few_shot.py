@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.data import characters, sources
-from pipeline.data.catalog import CATALOG
 from pipeline.data.datasets import load, prepare
+from pipeline.data.originals import fetching as sources
+from pipeline.data.originals.fetching import MIRROR_VARIABLE, OriginalFile, Source
 from pipeline.data.partition import make_partition
 from pipeline.data.schemes.few_shot import FewShotTasks
-from pipeline.data.sources import MIRROR_VARIABLE, OriginalFile, Source
+from pipeline.data.sets.glyphs import read
+from pipeline.data.sets.registry import DATASETS
 from pipeline.errors import UserError
 from pipeline.params import PartitionSettings as Settings
 from tests.data.dealing import true_labels
@@ -103,11 +104,11 @@ def test_what_the_classes_cannot_serve_is_refused(changes, said):
 
 @pytest.fixture(scope="module")
 def glyphs():
-    return characters.glyphs()
+    return read({}, None)
 
 
 def test_glyphs_are_many_classes_of_twenty_and_the_test_has_others(glyphs):
-    assert glyphs.train_images.shape == (CATALOG["glyphs"].images, 1, 28, 28) == (4000, 1, 28, 28)
+    assert glyphs.train_images.shape == (DATASETS["glyphs"].info.images, 1, 28, 28) == (4000, 1, 28, 28)
     assert glyphs.test_images.shape == (1200, 1, 28, 28)
     assert np.bincount(glyphs.train_labels).tolist() == [20] * 200
     assert np.unique(glyphs.test_labels).tolist() == list(range(200, 260))
@@ -185,5 +186,5 @@ def test_omniglot_is_looked_for_where_torchvision_knows_it(monkeypatch):
     monkeypatch.delenv(MIRROR_VARIABLE, raising=False)
     monkeypatch.setattr(sources, "_download", read)
     with pytest.raises(UserError, match=r"images_background\.zip.*(?s:.*)data\.name: glyphs, which needs no download"):
-        sources.fetch(sources.SOURCES["omniglot"])
+        sources.fetch(DATASETS["omniglot"].source)
     assert asked == [(f"{Omniglot.download_url_prefix}/images_background.zip", Omniglot.zips_md5["images_background"])]

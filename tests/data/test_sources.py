@@ -2,15 +2,28 @@
 
 import contextlib
 import functools
+import hashlib
 import http.server
+import io
+import json
+import os
 import socket
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
-from pipeline.data import sources
-from pipeline.data.sources import MIRROR_VARIABLE, SOURCES, fetch
+from pipeline.data.datasets import load, prepare
+from pipeline.data.originals import fetching as sources
+from pipeline.data.originals import parquet
+from pipeline.data.originals.fetching import MIRROR_VARIABLE, Source, fetch
+from pipeline.data.sets.registry import DATASETS
 from pipeline.errors import UserError
 from tests.data.originals import mnist_contents, mnist_source, write_packed
 
@@ -208,7 +221,7 @@ class TestPublicSources:
     def test_our_records_agree_with_torchvision(self):
         from torchvision import datasets
 
-        for name, source in SOURCES.items():
+        for name, source in ((name, each.source) for name, each in DATASETS.items() if each.source):
             kind = getattr(datasets, source.public)
             names = [file.name for file in source.files]
             if name.startswith("cifar"):
@@ -219,3 +232,74 @@ class TestPublicSources:
                 }
             else:
                 assert sorted(dict(kind.resources)) == sorted(names)
+
+
+# ------------------------------------------------------------------------------- other files in a mirror
+
+
+def labelled_images(seed: int, quality: int) -> tuple[bytes, np.ndarray, np.ndarray]:
+    """A parquet file in Hugging Face's layout, and what it holds. quality: of PNG's lossless compression."""
+    random = np.random.default_rng(seed)
+    images, labels = random.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8), random.integers(0, 10, 4)
+    rows = []
+    for image, label in zip(images, labels.tolist(), strict=True):
+        buffer = io.BytesIO()
+        Image.fromarray(np.moveaxis(image, 0, 2)).save(buffer, "PNG", compress_level=quality)
+        rows.append({"image": {"bytes": buffer.getvalue(), "path": "a.png"}, "label": label})
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue(), images, labels
+
+
+def parquet_source(parts: dict[str, bytes]) -> Source:
+    """cifar10's, with the checksums of these contents."""
+    shipped = DATASETS["cifar10"].source
+    md5 = {f"{part}.parquet": hashlib.md5(parquet.unpacked(file)).hexdigest() for part, file in parts.items()}
+    return replace(shipped, mirrored=tuple(replace(file, md5=md5[file.name]) for file in shipped.mirrored))
+
+
+@pytest.fixture
+def parquet_mirror(tmp_path):
+    made = {part: labelled_images(seed, 9) for seed, part in enumerate(("train", "test"))}
+    (tmp_path / "cifar10").mkdir()
+    for part, (file, *_) in made.items():
+        (tmp_path / "cifar10" / f"{part}.parquet").write_bytes(file)
+    return tmp_path, made
+
+
+def test_images_in_parquet_files_serve_instead_of_the_archive(parquet_mirror, tmp_path):
+    """Verified by content: compressed otherwise, they are the same."""
+    mirror, made = parquet_mirror
+    source = parquet_source({part: labelled_images(seed, 1)[0] for seed, part in enumerate(made)})
+    assert made["train"][0] != labelled_images(0, 1)[0]
+    prepare("cifar10", tmp_path / "raw", str(mirror), source)
+    raw = load(tmp_path / "raw")
+    assert np.array_equal(raw.train_images, made["train"][1])
+    assert np.array_equal(raw.test_labels, made["test"][2])
+    assert "test.parquet" in json.loads((tmp_path / "raw" / "meta.json").read_text())["source"]
+
+
+@pytest.mark.parametrize("damage", ["another", "no table"])
+def test_a_damaged_parquet_file_is_passed_over(parquet_mirror, monkeypatch, damage):
+    mirror, made = parquet_mirror
+    source = replace(parquet_source({part: file for part, (file, *_) in made.items()}), public=None)
+    content = labelled_images(7, 9)[0] if damage == "another" else b"PAR1 and so on"
+    (mirror / "cifar10" / "test.parquet").write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        fetch(source, str(mirror))
+    message = str(caught.value)
+    assert "cifar-10-python.tar.gz: no such file" in message
+    assert "test.parquet: damaged" in message
+    assert "put the original files (or train.parquet and test.parquet) into" in message
+
+
+@pytest.mark.data
+def test_the_real_parquet_files(tmp_path):
+    folder = os.environ.get("FEDBILEVEL_REAL_DATA", "")
+    if not (Path(folder) / "cifar10" / "train.parquet").is_file():
+        pytest.skip("FEDBILEVEL_REAL_DATA names no folder with cifar10/train.parquet")
+    prepare("cifar10", tmp_path / "raw", folder)
+    raw = load(tmp_path / "raw")
+    assert raw.train_images.shape == (50_000, 3, 32, 32)
+    means = raw.train_images.mean((0, 2, 3)) / 255
+    assert means.round(3) == pytest.approx(DATASETS["cifar10"].info.means, abs=1e-3)

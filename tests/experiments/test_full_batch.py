@@ -10,8 +10,8 @@ from torch import Tensor
 from experiments.fedbio.full_batch import FIRST_CHANGE, Softmax, path, regressions, solve
 from pipeline.config.spec import override
 from pipeline.data.federated import Parts
-from pipeline.data.formats import digits
 from pipeline.data.partition import make_partition
+from pipeline.data.sets.digits import read
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.problems.data_cleaning import DataCleaning
@@ -88,7 +88,7 @@ def test_the_regressions_are_the_librarys_problem() -> None:
     """Losses at random scores and a random network, all samples of every client in one batch."""
     settings = {"data.name": "digits", "model.name": "linear", "problem": "data_cleaning", "algorithm": "fedbio"}
     params = resolve(override(Params(), settings | {"partition.scheme": "cleaning"}))
-    raw = digits()
+    raw = read({}, None)
     partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, 0)
     problem = build_problem(params, raw, partition, torch.device("cpu"))
     assert isinstance(problem, DataCleaning)

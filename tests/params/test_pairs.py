@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from pipeline.config.spec import override
-from pipeline.data.catalog import data_for
+from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS as METHODS
 from pipeline.methods.registry import FAMILIES, FITS, family, heads, made_for, method_for

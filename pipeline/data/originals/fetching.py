@@ -3,6 +3,9 @@
 Order: the mirror (FEDBILEVEL_DATA_MIRROR, or else data.mirror), the folder of a system package, the public
 sources that torchvision knows. Whatever the place, the content counts: it is taken only if its checksum
 matches, so a truncated or altered copy sends us on to the next place.
+
+Not by `pooch`: it checks a file as it comes, and the copies of one data set differ there (packers write different
+headers), while their content is the same; and it knows one address per file, no folders to be tried in turn.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ import tempfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -35,89 +38,54 @@ TIMEOUT = 10.0
 class OriginalFile:
     """A file under its published name.
 
-    md5: of the unpacked content of a `.gz` (packers write different headers), of a `.tar.gz` as it is.
+    md5: of the content, which is what `unpack` makes of the file (ValueError: it is damaged). By default a `.gz` is
+    unpacked, for packers write different headers, and everything else, a `.tar.gz` too, is taken as it is.
     """
 
     name: str
     md5: str
+    unpack: Callable[[bytes], bytes] | None = None
 
-    @property
-    def packed(self) -> bool:
-        return self.name.endswith(".gz") and not self.name.endswith(".tar.gz")
+    def content(self, raw: bytes) -> bytes:
+        """The file unpacked; ValueError if it is damaged."""
+        if self.unpack:
+            return self.unpack(raw)
+        if not self.name.endswith(".gz") or self.name.endswith(".tar.gz"):
+            return raw
+        try:
+            return gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"cut short ({error})") from None
 
 
 @dataclass(frozen=True)
 class Source:
     """Where the original files of one data set may lie.
 
-    public: name of torchvision's class, whose attributes hold addresses and checksums.
-    system: a folder, and the Debian package that puts the same files there.
+    public: name of torchvision's class, whose attributes hold addresses and checksums. system: a folder, and the Debian
+    package that puts the same files there. mirrored: other files with the same samples, which a mirror may hold
+    instead. instead: a data set of the kind that needs no download, for who has none of it.
     """
 
     dataset: str
     files: tuple[OriginalFile, ...]
     public: str | None = None
     system: tuple[str, str] | None = None
+    mirrored: tuple[OriginalFile, ...] = ()
+    instead: str = "digits"
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """contents: verified bytes per file name, unpacked if packed. places: where they came from.
+    """contents: verified bytes per file name, unpacked. files: which ones. places: where they came from.
 
     skipped: places that had no good copy, with the reason.
     """
 
+    files: tuple[OriginalFile, ...]
     contents: dict[str, bytes]
     places: list[str]
     skipped: list[str]
-
-
-def _idx(*md5: str) -> tuple[OriginalFile, ...]:
-    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    return tuple(OriginalFile(f"{name}-ubyte.gz", value) for name, value in zip(names, md5, strict=True))
-
-
-SOURCES: dict[str, Source] = {
-    "mnist": Source(
-        "mnist",
-        _idx(
-            "6bbc9ace898e44ae57da46a324031adb",
-            "a25bea736e30d166cdddb491f175f624",
-            "2646ac647ad5339dbf082846283269ea",
-            "27ae3e4e09519cfbb04c329615203637",
-        ),
-        public="MNIST",
-    ),
-    "fashion-mnist": Source(
-        "fashion-mnist",
-        _idx(
-            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-            "9018921c3c673c538a1fc5bad174d6f9",
-            "8181f5470baa50b63fa0f6fddb340f0a",
-            "15d484375f8d13e6eb1aabb0c3f46965",
-        ),
-        public="FashionMNIST",
-        system=("/usr/share/datasets/fashion-mnist", "dataset-fashion-mnist"),
-    ),
-    "cifar10": Source(
-        "cifar10",
-        (OriginalFile("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),),
-        public="CIFAR10",
-    ),
-    "cifar100": Source(
-        "cifar100",
-        (OriginalFile("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
-        public="CIFAR100",
-    ),
-    "omniglot": Source(
-        "omniglot",
-        (
-            OriginalFile("images_background.zip", "68d2efa1b9178cc56df9314c21c6e718"),
-            OriginalFile("images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
-        ),
-        public="Omniglot",
-    ),
-}
 
 
 def fetch(source: Source, mirror: str | None = None) -> Fetched:
@@ -125,30 +93,55 @@ def fetch(source: Source, mirror: str | None = None) -> Fetched:
 
     Raises UserError naming every place tried, what was wrong there, and the ways out.
     """
-    local = [*_mirror_places(source, mirror), *_system_places(source)]
-    contents: dict[str, bytes] = {}
-    places: list[str] = []
-    skipped: list[str] = []
+    mirrors = partial(_mirror_places, source, mirror)
+
+    def local() -> list[_Place]:
+        return [*mirrors(), *_system_places(source)]
+
+    def public() -> Iterator[_Place]:
+        return _public_places(source)
+
+    attempts: list[tuple[tuple[OriginalFile, ...], Callable[[], Iterable[_Place]]]]
+    attempts = [(source.files, lambda: chain(local(), public()))]
+    if source.mirrored:
+        attempts = [(source.files, local), (source.mirrored, mirrors), (source.files, public)]
+    failed: list[_MissingError] = []
     unreachable: dict[str, str] = {}  # a place that does not answer is asked once, not once per file
-    for file in source.files:
+    for files, places in attempts:
+        try:
+            found = _complete(files, places, unreachable)
+        except _MissingError as missing:
+            failed.append(missing)
+            continue
+        before = [trouble for missing in failed for trouble in missing.troubles]
+        return replace(found, skipped=[*before, *found.skipped])
+    raise _nowhere(source, failed)
+
+
+def _complete(
+    files: tuple[OriginalFile, ...], places: Callable[[], Iterable[_Place]], unreachable: dict[str, str]
+) -> Fetched:
+    """Every one of the files, or _MissingError with what was wrong everywhere with one of them."""
+    found = Fetched(files, {}, [], [])
+    for file in files:
         troubles = []
-        for place in chain(local, _public_places(source)):
+        for place in places():
             try:
                 if place.address in unreachable:
                     raise _TroubleError(unreachable[place.address])
-                contents[file.name] = _verified(file, place.read(file.name))
+                found.contents[file.name] = _verified(file, place.read(file.name))
             except _TroubleError as trouble:
                 if trouble.unreachable:
                     unreachable[place.address] = str(trouble)
                 troubles.append(f"{place.label} {place.address}: {file.name}: {trouble}")
                 continue
-            if place.address not in places:
-                places.append(place.address)
+            if place.address not in found.places:
+                found.places.append(place.address)
             break
         else:
-            raise _nowhere(source, file, troubles)
-        skipped += troubles
-    return Fetched(contents, places, skipped)
+            raise _MissingError(file.name, troubles)
+        found.skipped.extend(troubles)
+    return found
 
 
 # ------------------------------------------------------------------------------------------- content
@@ -162,27 +155,34 @@ class _TroubleError(Exception):
         self.unreachable = unreachable
 
 
+class _MissingError(Exception):
+    """A file of which no place has a good copy. troubles: of each place."""
+
+    def __init__(self, file: str, troubles: list[str]) -> None:
+        super().__init__()
+        self.file, self.troubles = file, troubles
+
+
 def _verified(file: OriginalFile, raw: bytes) -> bytes:
-    content = raw
-    if file.packed:
-        try:
-            content = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _TroubleError(f"damaged or cut short ({error})") from None
+    try:
+        content = file.content(raw)
+    except ValueError as error:
+        raise _TroubleError(f"damaged or {error}") from None
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != file.md5:
         raise _TroubleError(f"damaged: checksum (md5) {found} instead of {file.md5}")
     return content
 
 
-def _nowhere(source: Source, file: OriginalFile, troubles: list[str]) -> UserError:
+def _nowhere(source: Source, failed: list[_MissingError]) -> UserError:
     package = f"install the Debian package {source.system[1]}; " if source.system else ""
-    tried = "".join(f"\n  - {trouble}" for trouble in troubles)
-    embedded = "glyphs" if source.dataset == "omniglot" else "digits"
+    tried = "".join(f"\n  - {trouble}" for missing in failed for trouble in missing.troubles)
+    files = " or ".join(dict.fromkeys(missing.file for missing in failed))
+    other = f" (or {' and '.join(file.name for file in source.mirrored)})" if source.mirrored else ""
     return UserError(
-        f'data.name = "{source.dataset}": no good copy of {file.name} was found. Tried:{tried}\n'
-        f"Fix: put the original files into <folder>/{source.dataset}/ and set {MIRROR_VARIABLE}=<folder>"
-        f" (or data.mirror; a base URL will do); {package}or take data.name: {embedded}, which needs no download."
+        f'data.name = "{source.dataset}": no good copy of {files} was found. Tried:{tried}\n'
+        f"Fix: put the original files{other} into <folder>/{source.dataset}/ and set {MIRROR_VARIABLE}=<folder>"
+        f" (or data.mirror; a base URL will do); {package}or take data.name: {source.instead}, which needs no download."
     )
 
 

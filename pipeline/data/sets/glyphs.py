@@ -1,63 +1,26 @@
-"""Handwritten characters for few-shot learning: many classes of twenty images, tested on classes never trained on.
-
-`omniglot`: the real ones (Lake, Salakhutdinov and Tenenbaum, 2015), 964 training and 659 test classes. `glyphs`:
-generated ones of the same form, which need no download: a class is a few random strokes, its images bend and tilt them.
-"""
+"""Generated characters of Omniglot's form, for few-shot learning without a download: a class is a few random strokes,
+its images bend and tilt them."""
 
 from __future__ import annotations
 
-import io
-import zipfile
-from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from pipeline.data.raw import RawDataset
+from pipeline.data.sets.base import Contents, Dataset, DatasetInfo
 from pipeline.seeds import numpy_generator
 
 SIZE = 28
 PER_CLASS = 20
-GLYPH_CLASSES = (200, 60)
-"""Training and test classes of `glyphs`."""
+CLASSES = (200, 60)
+"""Training classes and other, test classes."""
 
 
-# ------------------------------------------------------------------------------------------ Omniglot
-
-
-def omniglot(name: str, contents: Mapping[str, bytes]) -> RawDataset:
-    """The two original archives; characters in the order of their alphabets' names, ink bright, 105 x 105 pixels
-    averaged to 28 x 28."""
-    images, labels, first = [], [], 0
-    for part in ("background", "evaluation"):
-        pictures = _pictures(contents[f"images_{part}.zip"])
-        classes = sorted({folder for folder, _ in pictures})
-        number = {folder: first + c for c, folder in enumerate(classes)}
-        images.append(np.stack([picture for _, picture in pictures])[:, None])
-        labels.append(np.array([number[folder] for folder, _ in pictures], dtype=np.int64))
-        first += len(classes)
-    return RawDataset(name, first, images[0], labels[0], images[1], labels[1])
-
-
-def _pictures(archive: bytes) -> list[tuple[str, np.ndarray]]:
-    """(folder, which is alphabet and character; uint8 [28, 28]) of every drawing, sorted by path."""
-    from PIL import Image
-
-    found = []
-    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        for path in sorted(member for member in opened.namelist() if member.endswith(".png")):
-            with Image.open(io.BytesIO(opened.read(path))) as drawing:
-                small = drawing.convert("L").resize((SIZE, SIZE), Image.Resampling.BOX)
-            found.append((path.rpartition("/")[0], 255 - np.asarray(small, dtype=np.uint8)))
-    return found
-
-
-# -------------------------------------------------------------------------------------------- glyphs
-
-
-def glyphs() -> RawDataset:
+def read(contents: Contents, settings: Any) -> RawDataset:
     """Always the same ones. Sums, products and roots only, entry by entry: every machine gets the same bytes."""
-    counts = GLYPH_CLASSES
+    counts = CLASSES
     images = np.concatenate([_glyph(numpy_generator(0, "glyphs", c)) for c in range(sum(counts))])[:, None]
     labels = np.repeat(np.arange(sum(counts)), PER_CLASS)
     train = labels < counts[0]
@@ -106,3 +69,15 @@ def _distance(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     along = np.clip(((px - x) * u + (py - y) * v) / np.maximum(length, 1e-12), 0.0, 1.0)
     dx, dy = px - x - along * u, py - y - along * v
     return np.sqrt(dx * dx + dy * dy)
+
+
+GLYPHS = Dataset(
+    name="glyphs",
+    summary="generated characters for few-shot learning, no download",
+    read=read,
+    # Pixels of characters stay as they are.
+    info=DatasetInfo(sum(CLASSES), 1, SIZE, CLASSES[0] * PER_CLASS, (0.0,), (1.0,), few_shot=True),
+    origin="random strokes, bent and tilted; see pipeline/data/sets/glyphs.py",
+    place="its generator",
+    problem="few_shot",
+)
