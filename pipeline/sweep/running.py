@@ -197,7 +197,7 @@ class _Records:
         self.job, self.folder, self.member, self.best = job, folder, member, Best()
         task, algorithm = job.task, member.algorithm
         scalars = [*algorithm.reports, *algorithm.measures]
-        folder.checkpoint.unlink(missing_ok=True)  # of a run that was begun alone: its record goes with it
+        folder.forget()  # of a run that was begun alone: its record goes with it
         self.history = History(folder.path, task.clean, task.measures, scalars, task.digits)
         self.history.start()
 

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from pipeline.training.best import SELECTION, Best
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel
+from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Measure
 
@@ -22,17 +22,18 @@ from pipeline.training.tasks import Measure
 class Recorder(pl.Callback):
     """Writes the history, evaluates every `eval_every` rounds and saves every `checkpoint_every`.
 
-    A save is: history first, checkpoint second (atomically), then the listener is called. A run killed at any instant
-    goes on from the last save. on_rows: receives the rows of each save. writes: False in all but the first process of a
-    run, which take part in saves and write nothing. fresh: nothing is saved yet, not even round 0. latest:
-    the newest value of every column. best: the best evaluation so far, saved with the rest.
+    A save is: history first, checkpoint second (atomically, with the history's checksum), then the listener is called.
+    A run killed at any instant goes on from the last save. folder: holds the last two. on_rows: receives the rows of
+    each save. writes: False in all but the first process of a run, which take part in saves and write nothing. fresh:
+    nothing is saved yet, not even round 0. latest: the newest value of every column. best: the best evaluation so far,
+    saved with the rest.
     """
 
     def __init__(
         self,
         history: History,
         measure: Measure,
-        checkpoint: Path,
+        folder: ResumeFolder,
         *,
         eval_every: int,
         checkpoint_every: int,
@@ -40,7 +41,7 @@ class Recorder(pl.Callback):
         writes: bool = True,
     ) -> None:
         self.writes, self.fresh = writes, True
-        self.history, self.measure, self.checkpoint = history, measure, checkpoint
+        self.history, self.measure, self.folder = history, measure, folder
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}
         self.best = Best()
@@ -92,11 +93,16 @@ class Recorder(pl.Callback):
 
     def _save(self, trainer: pl.Trainer) -> None:
         rows = self.history.flush() if self.writes else []
-        partial = self.checkpoint.with_suffix(".partial")
+        partial = self.folder.note("next.ckpt")
         trainer.save_checkpoint(partial)
         if self.writes:
-            os.replace(partial, self.checkpoint)
+            self.folder.keep(partial)
             self.on_rows(rows)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["record"] = self.history.state()
 
 
 class Progress(pl.Callback):

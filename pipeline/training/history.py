@@ -1,13 +1,15 @@
 """The per-round record of a run, on disk first.
 
 Rows are buffered and appended to `history.csv` in the resume folder at every save; the full weights go beside it as
-raw numbers. Both are cut back to the last save when a run is resumed, so an interrupted run's record equals an
-uninterrupted one's (but for the seconds).
+raw numbers. A save holds the length and the checksum of both; when a run is resumed they are cut back to it, so an
+interrupted run's record equals an uninterrupted one's (but for the seconds).
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import os
 import shutil
 from collections.abc import Sequence
@@ -35,29 +37,35 @@ class History:
         self.columns += weight_columns(len(clean)) + list(reports)
         self._rows: list[Row] = []
         self._weights: list[np.ndarray] = []
+        self._written = {path: _Written() for path in (self.csv, self.raw)}
 
     def start(self) -> None:
         """An empty record."""
-        with self.csv.open("w", newline="") as file:
-            csv.writer(file).writerow(self.columns)
-        self.raw.write_bytes(b"")
+        for path in self._written:
+            path.write_bytes(b"")
+            self._written[path] = _Written()
+        self._add(self.csv, self._lines([self.columns]))
 
-    def restore(self, rounds: int) -> bool:
-        """Cut the record back to that round; False if it does not reach so far (damaged files)."""
-        if not (self.csv.is_file() and self.raw.is_file()):
-            return False
-        lines = self.csv.read_bytes().splitlines(keepends=True)[: rounds + 2]
-        complete = len(lines) == rounds + 2 and lines[-1].endswith(b"\n") and lines[-1].startswith(b"%d," % rounds)
-        if not complete:
-            return False
-        first = weight_columns(len(self.clean))[0]
-        weighted = lines[-1].split(b",")[self.columns.index(first)] != b""  # a method without weights has no such cells
-        weights = (rounds + 1) * len(self.clean) * 4 if weighted else 0
-        if self.raw.stat().st_size < weights:
-            return False
-        os.truncate(self.csv, sum(map(len, lines)))
-        os.truncate(self.raw, weights)
-        return True
+    def state(self) -> dict[str, list[int | str]]:
+        """For `restore`: of each file how many bytes are written, and their checksum."""
+        return {path.name: [each.size, each.digest.hexdigest()] for path, each in self._written.items()}
+
+    def restore(self, state: dict[str, list[int | str]]) -> str:
+        """Cut the record back to that state. Returns what is wrong with it, or nothing; if something is, nothing is
+        cut."""
+        found = {path: _beginning(path, int(state[path.name][0])) for path in self._written}
+        for path, each in found.items():
+            size, digest = state[path.name]
+            if each is None or each.size < int(size):
+                return f"{path} does not reach so far"
+            if each.digest.hexdigest() != digest:
+                return f"{path} is damaged: its checksum is not that of its content"
+        for path, each in found.items():
+            assert each is not None
+            os.truncate(path, each.size)
+            self._written[path] = each
+        self._rows, self._weights = [], []
+        return ""
 
     def append(self, row: Row, weights: np.ndarray | None) -> None:
         """One round. weights: [N], or None for a method without any."""
@@ -69,12 +77,21 @@ class History:
     def flush(self) -> list[Row]:
         """Write the buffered rows and return them."""
         rows, self._rows = self._rows, []
-        with self.csv.open("a", newline="") as file:
-            csv.writer(file).writerows([[self._text(row.get(name)) for name in self.columns] for row in rows])
-        with self.raw.open("ab") as file:
-            file.write(b"".join(w.tobytes() for w in self._weights))
+        self._add(self.csv, self._lines([[self._text(row.get(name)) for name in self.columns] for row in rows]))
+        self._add(self.raw, b"".join(w.tobytes() for w in self._weights))
         self._weights = []
         return rows
+
+    def _add(self, path: Path, content: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(content)
+        self._written[path].add(content)
+
+    @staticmethod
+    def _lines(rows: list[list[str]]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(rows)
+        return text.getvalue().encode()
 
     def export(self, results: Path, replicates: np.ndarray | None = None, pull: np.ndarray | None = None) -> None:
         """history.csv and client_weights_history.npz (round, weights, replicates, pull) into the results folder.
@@ -98,6 +115,29 @@ class History:
         if value is None:
             return ""
         return str(value) if isinstance(value, int) else format(value, f".{self.digits}g")
+
+
+class _Written:
+    """How much of a file is written, and its checksum."""
+
+    def __init__(self) -> None:
+        self.size, self.digest = 0, hashlib.sha256()
+
+    def add(self, content: bytes) -> None:
+        self.size += len(content)
+        self.digest.update(content)
+
+
+def _beginning(path: Path, size: int) -> _Written | None:
+    """The first bytes of a file, or as many as there are; None if it cannot be read."""
+    found = _Written()
+    try:
+        with path.open("rb") as file:
+            while part := file.read(min(size - found.size, 2**20)):
+                found.add(part)
+    except OSError:
+        return None
+    return found
 
 
 def weight_columns(clients: int) -> list[str]:

@@ -14,10 +14,10 @@ R replicates make of a weight, and what it covers, is `pipeline.training.evaluat
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.seeds import key, numpy_generator
 from pipeline.sharing import Share
+from pipeline.training import saves
 from pipeline.training.best import Best
 from pipeline.training.evaluation import selection_accuracy
 from pipeline.training.loop import Loop
@@ -59,7 +60,7 @@ def replicate_weights(
                 raise NotFinite(
                     f"replicate {b} of {count}: {error} Or set train.replicates: 0, which keeps the finished run."
                 ) from None
-            _store(note, stored)
+            saves.write(note, partial(np.save, arr=stored))
             print(f"train: replicate {b} of {count} is done", file=sys.stderr)
         found[b - 1] = stored
     return found
@@ -103,20 +104,14 @@ def with_validation(problem: Weighting, positions: np.ndarray) -> Weighting:
     return replace(problem, data=replace(data, validation_images=X, validation_labels=y))
 
 
-def _store(path: Path, weights: np.ndarray) -> None:
-    """Whole or not at all."""
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.save(file, weights)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
 def _stored(path: Path, clients: int) -> np.ndarray | None:
-    """What `_store` wrote; None if there is nothing, or something damaged."""
-    try:
-        weights = np.load(path)
-    except (OSError, ValueError, EOFError):
+    """A finished replicate's weights; None if there is nothing, or something damaged."""
+    if not path.exists():
         return None
-    return weights if isinstance(weights, np.ndarray) and weights.shape == (clients,) else None
+    try:
+        saves.check(path)
+        weights: np.ndarray = np.load(path)
+        return weights if weights.shape == (clients,) else None
+    except (saves.Damaged, ValueError) as error:
+        print(f"train: {error}; that replicate runs again", file=sys.stderr)
+        return None

@@ -11,7 +11,9 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +22,7 @@ import torch
 
 import pipeline
 from pipeline.errors import UserError
+from pipeline.training import saves
 
 MATHEMATICS = ("data", "methods", "models", "oracles", "problems", "training")
 """Rooms whose code decides what a run computes, besides the modules at the top of the package."""
@@ -57,8 +60,46 @@ class ResumeFolder:
         return self.path / "state.ckpt"
 
     @property
+    def previous(self) -> Path:
+        """The save before the last one."""
+        return self.path / "previous.ckpt"
+
+    @property
     def found(self) -> bool:
-        return self.checkpoint.is_file()
+        return self.checkpoint.is_file() or self.previous.is_file()
+
+    def keep(self, partial: Path) -> None:
+        """A finished save becomes the last one, and the last one the one before."""
+        if self.checkpoint.is_file():
+            os.replace(self.checkpoint, self.previous)
+        os.replace(partial, self.checkpoint)
+
+    def last_good(self, usable: Callable[[dict[str, Any]], str]) -> bool:
+        """Whether there is a save to go on from; it then is `checkpoint`, and its record is in order. A damaged one is
+        named and set aside, and the one before it taken. usable: what is wrong with a save's record, or nothing."""
+        for path in (self.checkpoint, self.previous):
+            if not path.is_file():
+                continue
+            try:
+                save = saves.read_tensors(path)
+                wrong, after = usable(save["record"]), f" after round {save['federated']['round']}"
+            except saves.Damaged as error:
+                wrong, after = str(error), ""
+            if not wrong:
+                if path == self.previous:
+                    os.replace(path, self.checkpoint)
+                    print(f"train: going on from the save before it,{after}", file=sys.stderr)
+                return True
+            print(f"train: cannot go on from the save{after}: {wrong}", file=sys.stderr)
+            os.replace(path, path.with_suffix(".damaged"))
+        if self.found or any(self.path.glob("*.damaged")):
+            print("train: starting afresh", file=sys.stderr)
+        return False
+
+    def forget(self) -> None:
+        """No save to go on from any more."""
+        self.checkpoint.unlink(missing_ok=True)
+        self.previous.unlink(missing_ok=True)
 
     def story(self) -> str:
         """One line for the person who waits: does this run go on or start, and why."""

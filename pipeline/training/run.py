@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from pipeline.params.decides import of_run
 from pipeline.params.resolve import resolve
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
+from pipeline.training import saves
 from pipeline.training.allocator import keep_freed_memory
 from pipeline.training.callbacks import Progress, Recorder
 from pipeline.training.history import History, Row
@@ -104,7 +104,7 @@ def train(
     recorder = Recorder(
         history,
         task.measure,
-        folder.checkpoint,
+        folder,
         eval_every=params.train.eval_every,
         checkpoint_every=params.train.checkpoint_every,
         on_rows=on_rows,
@@ -119,7 +119,7 @@ def train(
     try:
         if share.ranks > 1:
             trainer.strategy.setup_environment()  # now already, so that all agree on where to go on from
-        recorder.fresh = not share.first(share.rank == 0 and _may_go_on(folder, history))
+        recorder.fresh = not share.first(share.rank == 0 and folder.last_good(history.restore))
         if recorder.fresh and share.rank == 0:
             history.start()
         trainer.fit(
@@ -150,14 +150,15 @@ def train(
 
 
 class ToDisk(TorchCheckpointIO):
-    """Writes a save straight to its file, where Lightning builds it in memory first and so takes the state twice.
-    The caller puts the finished file in place of the last one (`Recorder`)."""
+    """Writes a save straight to its file, where Lightning builds it in memory first and so takes the state twice; with
+    its checksum, which is looked at when the save is read."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        with open(path, "wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
+        saves.write(Path(path), lambda file: torch.save(checkpoint, file))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Tensors and plain values only, whatever is asked for."""
+        return saves.read_tensors(Path(path))
 
 
 def prepare_processor(device: torch.device, precision: str) -> None:
@@ -173,21 +174,6 @@ def _undelivered(error: RuntimeError) -> bool:
     return isinstance(error, torch.distributed.DistBackendError) or any(
         word in words for word in ("gloo", "connection closed", "connection reset", "nccl", "timed out")
     )
-
-
-def _may_go_on(folder: ResumeFolder, history: History) -> bool:
-    """Whether there is a save to go on from; the record is cut back to it. False also if either is damaged."""
-    if not folder.found:
-        return False
-    try:
-        saved = int(torch.load(folder.checkpoint, weights_only=True, map_location="cpu")["federated"]["round"])
-    except Exception as error:  # whatever a damaged file makes of itself
-        print(f"train: the last save cannot be read ({type(error).__name__}); starting afresh", file=sys.stderr)
-        return False
-    if not history.restore(saved):
-        print("train: the record does not reach the last save; starting afresh", file=sys.stderr)
-        return False
-    return True
 
 
 def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: str, share: Share) -> pl.Trainer:

@@ -1,11 +1,14 @@
 """Streams: reproducible, independent of each other, uniform, and no client's draw depends on the others."""
 
+import itertools
+from collections import Counter
+
 import pytest
 import torch
 
-from pipeline import randomness
+from pipeline import participation, randomness
 from pipeline.errors import UserError
-from pipeline.participation import active_clients, fixed_count
+from pipeline.participation import active_clients, by_gaps, distinct, fixed_count
 
 
 def test_keys_differ_by_every_part():
@@ -112,3 +115,61 @@ def test_permutations_are_uniform():
     counts = (order @ torch.tensor([9, 3, 1])).unique(return_counts=True)[1]
     assert len(counts) == 6
     assert (counts - 1000).abs().max() < 4.5 * (6000 * 1 / 6 * 5 / 6) ** 0.5
+
+
+def chi_square(counts, probabilities):
+    draws = sum(counts.values())
+    return sum((counts.get(event, 0) - draws * p) ** 2 / (draws * p) for event, p in probabilities.items())
+
+
+@pytest.mark.parametrize("p", [0.05, 0.3, 0.8])
+def test_clients_drawn_by_gaps_follow_the_law_given_that_one_is_active(p):
+    """Every non-empty set of 4 clients, against p^n q^(4 - n) / (1 - q^4): 14 degrees of freedom, 99.99 % quantile."""
+    sets = [frozenset(s) for n in (1, 2, 3, 4) for s in itertools.combinations(range(4), n)]
+    expected = {s: p ** len(s) * (1 - p) ** (4 - len(s)) / (1 - (1 - p) ** 4) for s in sets}
+    assert sum(expected.values()) == pytest.approx(1)
+    counts = Counter(frozenset(by_gaps(4, p, 0, t).tolist()) for t in range(4000))
+    assert set(counts) <= set(expected)
+    assert chi_square(counts, expected) < 42.6
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_distinct_clients_are_uniform(count):
+    """All subsets of 5 clients of that size, also where the absent ones are drawn: 9 degrees of freedom."""
+    subsets = [frozenset(s) for s in itertools.combinations(range(5), count)]
+    counts = Counter(frozenset(distinct(5, count, 0, t).tolist()) for t in range(3000))
+    assert chi_square(counts, dict.fromkeys(subsets, 1 / len(subsets))) < 33.7
+
+
+@pytest.mark.parametrize("sampling", ["bernoulli", "fixed"])
+@pytest.mark.parametrize("p", [1e-6, 1e-3, 0.4, 0.6, 1 - 1e-9])
+def test_a_million_clients(sampling, p):
+    active = active_clients(10**6, sampling, p, 0, 1)
+    assert torch.equal(active, active_clients(10**6, sampling, p, 0, 1))
+    assert bool((active.diff() > 0).all())
+    assert active[0] >= 0
+    assert active[-1] < 10**6
+    assert len(active) == pytest.approx(p * 10**6, abs=1 + 5 * (p * (1 - p) * 10**6) ** 0.5)
+    assert p > 0.5 or not torch.equal(active, active_clients(10**6, sampling, p, 0, 2))
+
+
+@pytest.mark.parametrize(("clients", "p"), [(10, 1e-12), (10, 5e-324), (10**6, 1e-12), (3, 0.1)])
+def test_the_rarest_participation_is_drawn_at_once(clients, p, monkeypatch):
+    """One uniform client where hardly any comes; a draw per client would be repeated for ever, or be long."""
+    monkeypatch.setattr(participation, "_by_client", None)
+    found = [active_clients(clients, "bernoulli", p, 0, t) for t in range(300)]
+    assert max(map(len, found)) <= 3
+    mean = sum(float(active[0]) for active in found) / 300
+    assert mean == pytest.approx((clients - 1) / 2, abs=4 * clients / 12**0.5 / 300**0.5)
+
+
+def test_gaps_go_on_where_more_clients_come_than_expected(monkeypatch):
+    monkeypatch.setattr(participation, "SPREAD", -9.0)  # 13 numbers at once, for about 90 clients
+    found = [by_gaps(100, 0.9, 0, t) for t in range(300)]
+    assert all(bool((active.diff() > 0).all()) for active in found)
+    assert sum(map(len, found)) / 300 == pytest.approx(90, abs=4 * 3 / 300**0.5)
+
+
+def test_where_few_clients_are_drawn_one_by_one_the_draws_are_those_of_recorded_runs():
+    assert active_clients(10, "bernoulli", 0.5, 0, 1).tolist() == [2, 5, 9]
+    assert active_clients(10, "fixed", 0.3, 0, 1).tolist() == [4, 7, 9]
