@@ -22,10 +22,13 @@ ADDED: dict[str, Any] = {"weight_step": "plain", "curvature_limit": 0.0}
 
 STEPS: dict[str, dict[str, Any]] = {
     "primal_dual": {"eta_w": 0.1, "eta_x": 0.02, "dual": "printed", "dual_damping": 0.02},
-    "rfho": {"eta_x": 10.0},
-    "fednest": {"eta_x": 4.0},
-    "sustain": {"eta_x": 4.0},
-    "afl": {"eta_x": 0.01},
+    "rfho": {"eta_w": 0.2, "eta_x": 10.0},
+    "fednest": {"eta_w": 0.2, "eta_x": 4.0},
+    "sustain": {"eta_w": 0.2, "eta_x": 4.0},
+    "afl": {"eta_w": 0.2, "eta_x": 0.01},
+    "average": {"eta_w": 0.2},
+    "oracle_weights": {"eta_w": 0.2},
+    "validation_only": {"eta_w": 0.2},
     "exact_gradient": {"eta_x": 0.01},
 }
 

@@ -37,8 +37,8 @@ from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WE
 class Afl(ServerOptions):
     """The worst mixture of clients."""
 
-    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.1, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
+    eta_w: float = param(0.6, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.03, f"{ETA_X}; uphill", gt=0, symbol="eta_x")
 
 
 def init(context: WeightingContext) -> State:

@@ -26,7 +26,7 @@ from pipeline.methods.client_weighting.common.weighting_context import WEIGHTING
 class OracleWeights(ServerOptions):
     """Fixed weights: the clean clients' label shares."""
 
-    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.6, "step size of the model", gt=0, symbol="eta_w")
 
 
 def init(context: WeightingContext) -> State:

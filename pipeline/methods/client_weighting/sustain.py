@@ -45,8 +45,8 @@ from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WE
 class Sustain(ServerOptions):
     """A single loop with recursive momentum."""
 
-    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.1, ETA_X, gt=0, symbol="eta_x")
+    eta_w: float = param(0.6, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.07, ETA_X, gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     storm_weight: float = param(
         0.5, "share of the fresh estimate in a direction; 1 = plain stochastic descent", gt=0, le=1, symbol="c"

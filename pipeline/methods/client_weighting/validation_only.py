@@ -26,7 +26,7 @@ from pipeline.methods.client_weighting.common.weighting_context import WEIGHTING
 class ValidationOnly(ServerOptions):
     """The server's validation set alone."""
 
-    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.4, "step size of the model", gt=0, symbol="eta_w")
 
 
 def init(context: WeightingContext) -> State:
