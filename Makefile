@@ -34,18 +34,18 @@ recipe: setup ## settings tuned for one data set into params.yaml: NAME=printed;
 sweep: setup ## the runs that `sweep` in params.yaml names: seeds and values, results in results/sweep
 	@$(BIN)/python -m stages.sweep
 
-# Experiments are DVC projects of their own. The library lies outside of them, where no .dvcignore counts, so that what
+# Experiments are a DVC project of their own. The library lies outside of them, where no .dvcignore counts, so that what
 # Python leaves beside its modules would be a change.
 paper-quick paper experiments: export PYTHONDONTWRITEBYTECODE := 1
 NO_BYTE_CODE := find pipeline -name __pycache__ -prune -exec rm -rf {} +
 
 paper-quick: setup ## the lead paper's experiments on digits and the toy: under ten minutes on two cores, no download
-	$(BIN)/python -m experiments.primal_dual_weighting plan quick
+	$(BIN)/python -m experiments primal_dual_weighting plan quick
 	@$(NO_BYTE_CODE)
 	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro quick-page
 
 paper: setup ## the lead paper's experiments in full (says first how long it takes here)
-	$(BIN)/python -m experiments.primal_dual_weighting plan full
+	$(BIN)/python -m experiments primal_dual_weighting plan full
 	@$(NO_BYTE_CODE)
 	cd experiments/primal_dual_weighting && $(CURDIR)/$(BIN)/dvc repro full-page
 

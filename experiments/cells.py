@@ -1,9 +1,8 @@
-"""Cells: single runs of an experiment, each of which ends as one small file.
+"""Cells: single runs of an experiment, each of which ends as one row of a results file (`experiments.results`).
 
-A cell is a set of parameters on top of defaults. Its file holds what it was, what came out, and where and
-when it was run; it is named by the cell and by the fingerprint of everything the result depends on but the code, so a
-finished cell is never run again, an edited one is, and a file made on another machine is taken in by copying it. Needs
-neither DVC nor MLflow.
+A cell is a set of parameters on top of defaults. Its row holds what it was, what came out, and where and when it was
+run; it is named by the cell and by the fingerprint of everything the result depends on but the code, so a finished
+cell is never run again and an edited one is.
 """
 
 from __future__ import annotations
@@ -11,31 +10,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import platform
-import signal
-import subprocess
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
-from multiprocessing import get_context
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from experiments import former
+from experiments import former, provenance, results
+from experiments.results import Row
+from experiments.workers import run_missing
 from pipeline.config.spec import Section
-from pipeline.errors import UserError, not_allowed
+from pipeline.errors import not_allowed
 
-ROOT = Path(__file__).parents[1]
 COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
-RECORD = 2
-"""Of a cell's file: which meaning its numbers have. Older ones are read as if they were new (`_as_recorded_now`)."""
 TAIL = 100
 """Client weights are averaged over this many last rounds, as in the papers' tables; a short run's over its last
 fifth."""
@@ -58,16 +46,22 @@ class Cell:
     def participation(self) -> float:
         return float(self.settings.get("federation.participation", 1.0))
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Readable, and unique by everything that is set: a changed default is another cell."""
-        text = json.dumps({"row": self.row, **in_use(self.settings)}, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        digest = _digest(self.row, json.dumps(self.settings))
         row = "".join(c if c.isalnum() else "-" for c in self.row)
         return f"{self.table}/{row}_p{self.participation:g}_seed{self.seed}_{digest}"
 
-    def path(self, folder: Path) -> Path:
-        return folder / f"{self.name}.json"
+    def __str__(self) -> str:
+        return self.name
+
+
+@cache
+def _digest(row: str, settings: str) -> str:
+    """settings: as JSON."""
+    text = json.dumps({"row": row, **in_use(json.loads(settings))}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def in_use(settings: dict[str, Any]) -> dict[str, Any]:
@@ -113,76 +107,54 @@ def _plain(part: Any) -> Any:
     return dataclasses.asdict(part) if isinstance(part, Section) and dataclasses.is_dataclass(part) else part
 
 
-Result = dict[str, Any]
-"""A cell's file: cell, record, outcome, curve (columns by name), machine; `failed` with the reason if it diverged."""
+Result = Row
+"""A cell's row: key, cell, machine, outcome, kinds, costs, curve (columns by name); if it diverged, `failed` with the
+reason in place of the last four. `kept` in machine: by code with uncommitted changes, and too long to run again."""
 
 
-def read(cell: Cell, folder: Path) -> Result | None:
-    """The cell's file; None if it has not been run."""
-    path = cell.path(folder)
-    return _as_recorded_now(cell, json.loads(path.read_text())) if path.is_file() else None
-
-
-def save(cell: Cell, folder: Path, content: Result) -> None:
-    """Write the cell's file, whole or not at all; a line per part."""
-    path = cell.path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text("{\n" + ",\n".join(f'"{k}": {json.dumps(part)}' for k, part in content.items()) + "\n}\n")
-    os.replace(partial, path)
+def read(cell: Cell, path: Path) -> Result | None:
+    """The cell's row in the results file; None if it has not been run."""
+    return results.read(path).get(cell.name)
 
 
 def run_all(
-    cells: Sequence[Cell],
-    folder: Path,
-    workers: int,
-    data: Path,
-    runner: Callable[[Cell, Path, Path], str] | None = None,
+    cells: Sequence[Cell], path: Path, workers: int, data: Path, runner: Callable[..., Result] | None = None
 ) -> None:
-    """Run the missing cells in their order, in `workers` processes of one thread each; a line for each as it ends. A
-    cell that another table has run already is taken over.
+    """Run the missing cells in their order. A cell that another table has run already is taken over. What code with
+    uncommitted changes has run is missing once there are none.
 
-    One thread per cell: on two cores two cells side by side take about half the time of one after the other with two
-    threads each, since a round's tensors are too small to share.
+    runner: runs a cell that is no run of the library on data (`run`); gets the cell and code=.
     """
-    missing = [cell for cell in cells if not cell.path(folder).is_file() and not take_over(cell, folder)]
-    if cells:
-        print(f"{len(cells) - len(missing)} of {len(cells)} cells are done, {len(missing)} to run", flush=True)
-    if not missing:
+    found, changed = results.read(path), bool(provenance.changes())
+    done = {name for name, row in found.items() if changed or _of_a_commit(row)}
+    missing = {cell.name: cell for cell in cells if cell.name not in done}
+    if runner is None:
+        taken = take_over(missing.values(), [found[name] for name in done], path)
+        missing = {name: cell for name, cell in missing.items() if name not in taken}
+    if not cells:
         return
-    for name in {str(cell.settings.get("data.name", "digits")) for cell in missing} - {"toy"}:
+    for name in {str(cell.settings.get("data.name", "digits")) for cell in missing.values()} - {"toy"}:
         fetch(name, data)
-    start, broken = time.monotonic(), []
-    # Forked children would inherit torch's threads and locks.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=prepare_worker, initargs=(os.getpid(),))
-    try:
-        futures = {pool.submit(runner or run, cell, folder, data): cell for cell in missing}
-        for done, future in enumerate(as_completed(futures), 1):
-            try:
-                line = future.result()
-            except BrokenProcessPool:
-                raise UserError(
-                    "a worker process was killed (out of memory?); what is finished is kept. Fix: fewer --workers."
-                ) from None
-            except Exception as error:
-                broken.append(futures[future].name)
-                line = f"{broken[-1]}: failed with {type(error).__name__}: {error}"
-            left = (time.monotonic() - start) / done * (len(missing) - done)
-            print(f"[{done}/{len(missing)}, about {left / 60:.0f} min left] {line}", flush=True)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    if broken:
-        raise UserError(
-            f"{len(broken)} cells failed: {', '.join(broken)}. Fix: run one alone with `--only` to see why."
-        )
+    code = provenance.commit()
+    own = partial(run, resume=path.parents[1] / ".resume", data=data)
+    run_missing(missing, len(cells), path, partial(runner or own, code=code), workers)
 
 
-def take_over(cell: Cell, folder: Path) -> bool:
-    """Copy the file of the same run in another table; whether there is one."""
-    twins = sorted(folder.glob(f"*/{cell.path(folder).name}"))
-    if twins:
-        save(cell, folder, json.loads(twins[0].read_text()) | {"cell": dataclasses.asdict(cell)})
-    return bool(twins)
+def _of_a_commit(row: Row) -> bool:
+    """Whether a commit has the code that made it, or it is kept all the same."""
+    machine = row["machine"]
+    return "kept" in machine or not machine["commit"].endswith(provenance.CHANGED)
+
+
+def take_over(cells: Iterable[Cell], rows: Iterable[Row], path: Path) -> set[str]:
+    """Copy the row of the same run in another table; the names of the cells that have one."""
+    twins = {row["key"].rpartition("/")[2]: row for row in rows}
+    taken = set()
+    for cell in cells:
+        if twin := twins.get(cell.name.rpartition("/")[2]):
+            results.append(path, twin | {"key": cell.name, "cell": dataclasses.asdict(cell)})
+            taken.add(cell.name)
+    return taken
 
 
 def fetch(name: str, data: Path) -> None:
@@ -193,25 +165,8 @@ def fetch(name: str, data: Path) -> None:
         print(prepare(name, data / name), flush=True)
 
 
-def prepare_worker(parent: int) -> None:
-    """One thread for the mathematics; a worker ends at once with Ctrl-C, or when its parent is gone."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=watch, daemon=True).start()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-
-
-def run(cell: Cell, folder: Path, data: Path) -> str:
-    """Run one cell to its file, going on from where it was interrupted; returns a line on what came out."""
+def run(cell: Cell, resume: Path, data: Path, code: str) -> Result:
+    """Run one cell, going on from where it was interrupted. resume: the folder for that. code: the commit."""
     import torch
 
     from pipeline.data.datasets import load
@@ -232,23 +187,20 @@ def run(cell: Cell, folder: Path, data: Path) -> str:
         partition = make_partition(raw.train_labels, raw.name, raw.classes, params.partition, params.seed)
         problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
         task, quality = image_task(problem, raw.hash, partition.hash), partition.quality
-    content: Result = {"cell": dataclasses.asdict(cell), "record": RECORD, "machine": machine(str(task.device))}
+    content: Result = {"cell": dataclasses.asdict(cell), "machine": provenance.machine(str(task.device), code)}
     start = time.monotonic()
     try:
-        with ResumeFolder(folder.parent / ".resume", run_fingerprint(params, task)) as resume:
-            module, history = train(params, task, resume, progress=False)
-            history.export(resume.path / "out")
-            content |= _outcome(task, quality, module.served, resume.path / "out")
-            resume.discard()
+        with ResumeFolder(resume, run_fingerprint(params, task)) as folder:
+            module, history = train(params, task, folder, progress=False)
+            history.export(folder.path / "out")
+            content |= _outcome(task, quality, module.served, folder.path / "out")
+            folder.discard()
     except NotFinite as error:
         content["failed"] = str(error).split(" Fix:")[0]
     content["machine"]["seconds"] = round(time.monotonic() - start, 1)
     if task.device.type == "cuda":
         content["machine"]["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
-    save(cell, folder, content)
-    figures = [(name, value) for name, value in content.get("outcome", {}).items() if isinstance(value, float)]
-    what = content.get("failed") or ", ".join(f"{name} {value:.4g}" for name, value in figures)
-    return f"{cell.name}: {what}"
+    return content
 
 
 def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Path) -> Result:
@@ -301,105 +253,6 @@ def _reports(row: dict[str, str], task: Any) -> list[str]:
     return [name for name in row if name not in known and not name.startswith("client_weight")]
 
 
-# ------------------------------------------------------------------------------------------------------ older files
-
-
-def _as_recorded_now(cell: Cell, result: Result) -> Result:
-    """An older file's content with the meaning that a new one's has.
-
-    Record 1 tested theta of every method with duals and theta-bar beside it, where A-FedPD's own model is theta-bar;
-    and did not count x and y for clients that FedNest's fresh sets ask later than its first one.
-    """
-    if result.get("record", 1) >= 2 or "curve" not in result:
-        return result
-    if "average_accuracy" in result["curve"]:
-        return _with_both_models(cell, result)
-    if cell.settings.get("algorithm") in ("fednest", "fednest_general"):
-        return _with_fresh_sets_sent(cell, result)
-    return result
-
-
-def _with_both_models(cell: Cell, result: Result) -> Result:
-    """Losses were theta's: where that is not the model any more they are left out."""
-    from pipeline.params import Algorithms
-
-    mean = getattr(Algorithms(), cell.settings["algorithm"]).served == "w_bar"
-    found = {}
-    for name in ("outcome", "curve"):
-        part = result[name] | {"shifted_accuracy": result[name]["test_accuracy"]}
-        if mean:
-            part["test_accuracy"] = part["average_accuracy"]
-            part = {key: value for key, value in part.items() if not key.endswith("_loss")}
-        found[name] = part
-    return result | found
-
-
-def _with_fresh_sets_sent(cell: Cell, result: Result) -> Result:
-    """The sets are drawn again. FedNest sends T d_x + d_y numbers more down than up to each client of a set."""
-    from pipeline.params.resolve import resolve
-
-    params = resolve(former.parameters(cell.settings))
-    hyper, federation = params.algorithms.fednest_general, params.federation
-    fresh = (hyper.client_sets, hyper.mode, hyper.series) == ("fresh", "clean", "deterministic")
-    if params.algorithm != "fednest_general" or federation.participation == 1 or not fresh:
-        return result
-    if federation.sampling != "fixed" or hyper.lower_rounds != 1:
-        raise UserError(
-            f"the floats of {cell.name} are counted as they were before, and cannot be counted again"
-            " under bernoulli sampling or with several lower rounds. Fix: delete its file, and the cell is run again."
-        )
-    clients, rounds = len(result["kinds"]), params.train.rounds
-    n, more = _asked_later(clients, federation.participation, params.seed, rounds, hyper.series_terms)
-    costs = result["costs"]
-    point = (costs["floats_down"] - costs["floats_up"]) // (rounds * n)  # d_x + d_y
-    curve = result["curve"]
-    floats = [spent + point * more[int(r)] for spent, r in zip(curve["floats"], curve["round"], strict=True)]
-    costs = costs | {"floats_down": costs["floats_down"] + point * more[-1]}
-    return result | {"costs": costs, "curve": curve | {"floats": floats}}
-
-
-@lru_cache
-def _asked_later(clients: int, participation: float, seed: int, rounds: int, terms: int) -> tuple[int, list[int]]:
-    """Clients of a set; and, after 0, 1, ... rounds, how many were asked that were not in FedOut's first set."""
-    import torch
-
-    from pipeline.participation import active_clients
-
-    n, total = 0, [0]
-    for t in range(1, rounds + 1):
-        sets = [active_clients(clients, "fixed", participation, seed, t, 2, m) for m in range(terms + 1)]
-        n = len(sets[0])
-        total.append(total[-1] + len(torch.cat(sets).unique()) - n)
-    return n, total
-
-
-def machine(device: str) -> dict[str, Any]:
-    """Where and when, and with which code: a commit, "-dirty" if code was changed since (pages and locks are none)."""
-    import torch
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    commit, changed = git("describe", "--always"), git("status", "--porcelain", "--", "pipeline", "experiments/*.py")
-    return {
-        "device": torch.cuda.get_device_name() if device.startswith("cuda") else _processor(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "commit": (commit or "unknown") + "-dirty" * bool(changed),
-    }
-
-
-def _processor() -> str:
-    """The processor's name as the kernel has it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def selected(cells: Iterable[Cell], pattern: str) -> list[Cell]:
     """The cells whose name contains the pattern."""
     return [cell for cell in cells if pattern in cell.name]
@@ -410,12 +263,3 @@ def require_one(cells: Iterable[Cell], pattern: str) -> None:
     names = [cell.name for cell in cells]
     if names and not any(pattern in name for name in names):
         raise not_allowed("--only", pattern, f"part of a cell's name, such as {names[0]}", "name one of them")
-
-
-def workers(asked: int | None) -> int:
-    """One process per core, or one for a GPU."""
-    import torch
-
-    if asked:
-        return asked
-    return 1 if torch.cuda.is_available() else max(1, len(os.sched_getaffinity(0)))

@@ -27,10 +27,12 @@ class Panel(Section):
 class Search(Section):
     """The grids' trials: one seed, one panel; their winners serve all panels."""
 
+    part: str = param("", "the part whose winners serve this one, which then has no grids of its own; none: this one")
     panel: str = param("", "where the trials are run")
     settings: Settings = param({}, "on top of the panel's: a selection set, for one")
     share: float = param(1.0, "of the runs' rounds", gt=0, le=1)
     seed: int = param(0, "the one seed")
+    default_first: bool = param(False, "of equally accurate trials the row's own settings win, not the smallest loss")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Part(Section):
     note: str = param("", "what a reader should know: protocol, choices, how to read it")
     settings: Settings = param({}, "of all cells")
     panels: dict[str, Panel] = param({}, "tables, side by side in the figure")
-    rows: dict[str, Settings] = param({}, "methods, as the tables name them")
+    rows: dict[str, Settings] = param(
+        {}, "methods, as the tables name them; `like: <row>` begins with that row's settings and winner"
+    )
+    named_by_panel: bool = param(True, "whether cells' names hold the panel, where there are several")
     seeds: list[int] = param([0], "one run of every row in every panel for each")
     grids: dict[str, dict[str, list[Any]]] = param({}, "values tried, by row; every combination is a trial")
     search: Search = section(Search, "how they are tried")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.cells import Cell, Result, read
 from experiments.params import Part, Settings
+from experiments.provenance import CHANGED
 from experiments.study import AXES, Slot, Study, cost
 from pipeline.report import tables
 from pipeline.report.figures import canvas_style, new_figure, save
@@ -42,8 +42,8 @@ def write_page(study: Study) -> Path:
     ]
     for name, part in study.parts.items():
         parts += _part(study, name, part, out)
-    if (study.folder / "more.py").is_file():  # what is no set of runs on data
-        parts += importlib.import_module(f"experiments.{study.name}.more").sections(out)
+    if study.extras:  # what is no set of runs on data
+        parts += study.extras.sections(out)
     path = out / "README.md"
     path.write_text("\n\n".join(part for part in parts if part) + "\n")
     return path
@@ -51,23 +51,23 @@ def write_page(study: Study) -> Path:
 
 def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
     slots = list(study.table(name))
-    if not any(slot.cell.path(study.cells).is_file() for slot in slots):
+    if not any(read(slot.cell, study.results) for slot in slots):
         panels = ", ".join(part.panels)
         text = [f"## {part.title or name}", part.note.strip(), f"*Not run yet: {', '.join(part.rows)} on {panels}.*"]
         return text + (_search(study, name, part) if part.grids else [])
-    rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.cells)]
+    rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.results)]
     write_rows(out / f"{name}.csv", rows)
-    write_rows(out / f"{name}_curves.csv", curves(slots, study.cells, part))
+    write_rows(out / f"{name}_curves.csv", curves(slots, study.results, part))
     text = [f"## {part.title or name}", part.note.strip()]
     for measure in part.figures:
-        drawn = figure(slots, study.cells, part, measure, _colours(study))
+        drawn = figure(slots, study.results, part, measure, _colours(study))
         if drawn is not None:
             save(drawn, out / f"{name}_{measure}.png")
             text.append(f"![{part.title or name}: {measure.replace('_', ' ')}]({name}_{measure}.png)")
     for panel in part.panels:
         own = [row for row in rows if row["panel"] == panel]
         text += [f"**{panel}**" if len(part.panels) > 1 else "", markdown(own)]
-    text.append(provenance([slot.cell for slot in slots], study.cells))
+    text.append(provenance([slot.cell for slot in slots], study.results))
     if part.grids:
         text += _search(study, name, part)
     return text
@@ -88,7 +88,7 @@ def _search(study: Study, name: str, part: Part) -> list[str]:
     where = f" ({part.search.panel}, seed {part.search.seed}{', ' if settings else ''}{settings})"
     about = f"Step sizes, by accuracy on the selection set, which no method sees{where}:"
     head = ["method", "tried", "chosen", "its accuracy on the selection set"]
-    return [about, tables.markdown(head, lines), provenance(trials, study.cells)]
+    return [about, tables.markdown(head, lines), provenance(trials, study.results)]
 
 
 def _values(settings: Settings) -> str:
@@ -98,13 +98,13 @@ def _values(settings: Settings) -> str:
 # ------------------------------------------------------------------------------------------------------------ numbers
 
 
-def summarise(slots: Sequence[Slot], panel: str, part: Part, folder: Path) -> list[Row]:
+def summarise(slots: Sequence[Slot], panel: str, part: Part, results: Path) -> list[Row]:
     """A row per method: means over the seeds that were run, None where there is nothing."""
     rows = []
     for name in part.rows:
         own = [slot.cell for slot in slots if (slot.panel, slot.row) == (panel, name)]
         if own:
-            found = [result for cell in own if (result := read(cell, folder)) is not None]
+            found = [result for cell in own if (result := read(cell, results)) is not None]
             rows.append(
                 {"panel": panel, "method": name} | _row(own, found, part, part.panels[panel].published.get(name))
             )
@@ -182,17 +182,17 @@ def _shown(row: Row, name: str) -> str:
     return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}" if value < 1e6 else f"{value:.2e}"
 
 
-def curves(slots: Sequence[Slot], folder: Path, part: Part) -> list[Row]:
+def curves(slots: Sequence[Slot], results: Path, part: Part) -> list[Row]:
     """Long form, for your own plots: a line per panel, method and evaluation; means over the seeds that were run."""
     rows: list[Row] = []
     for panel, name in dict.fromkeys((slot.panel, slot.row) for slot in slots):
-        points = _mean_curve(slots, folder, panel, name, (*part.figures, *AXES))
+        points = _mean_curve(slots, results, panel, name, (*part.figures, *AXES))
         rows += [{"panel": panel, "method": name} | point for point in points]
     return rows
 
 
-def _mean_curve(slots: Sequence[Slot], folder: Path, panel: str, row: str, columns: Sequence[str]) -> list[Row]:
-    found = [read(slot.cell, folder) for slot in slots if (slot.panel, slot.row) == (panel, row)]
+def _mean_curve(slots: Sequence[Slot], results: Path, panel: str, row: str, columns: Sequence[str]) -> list[Row]:
+    found = [read(slot.cell, results) for slot in slots if (slot.panel, slot.row) == (panel, row)]
     runs = [result["curve"] for result in found if result and "curve" in result]
     if not runs:
         return []
@@ -211,7 +211,7 @@ def _colours(study: Study) -> dict[str, tuple[str, str]]:
 
 
 def figure(
-    slots: Sequence[Slot], folder: Path, part: Part, measure: str, styles: dict[str, tuple[str, str]]
+    slots: Sequence[Slot], results: Path, part: Part, measure: str, styles: dict[str, tuple[str, str]]
 ) -> Figure | None:
     """A column per panel, a line of panels per axis; means over the seeds. None without any run. styles: of the rows.
 
@@ -219,7 +219,7 @@ def figure(
     lines apart that lie on each other.
     """
     axes = part.figures[measure]
-    panels = [p for p in part.panels if any(s.panel == p and s.cell.path(folder).is_file() for s in slots)]
+    panels = [p for p in part.panels if any(s.panel == p and read(s.cell, results) for s in slots)]
     if not panels:
         return None
     per_cent = measure.endswith("accuracy")
@@ -231,7 +231,7 @@ def figure(
         for i, axis in enumerate(axes):
             for j, panel in enumerate(panels):
                 for k, row in enumerate(part.rows):
-                    points = _mean_curve(slots, folder, panel, row, (measure, axis))
+                    points = _mean_curve(slots, results, panel, row, (measure, axis))
                     if points and {axis, measure} <= points[0].keys():
                         x, y = (np.array([point[name] for point in points]) for name in (axis, measure))
                         y = 100 * y if per_cent else y
@@ -270,9 +270,9 @@ def _places(k: int, points: int) -> tuple[int, int]:
 # ----------------------------------------------------------------------------------------------------- for every page
 
 
-def provenance(cells: Sequence[Cell], folder: Path) -> str:
+def provenance(cells: Sequence[Cell], results: Path) -> str:
     """Which machines, when, with which code, and how long."""
-    machines = [found["machine"] for cell in cells if (found := read(cell, folder))]
+    machines = [found["machine"] for cell in cells if (found := read(cell, results))]
     if not machines:
         return "*No cell of this part has been run yet.*"
     commits = ", ".join(sorted({m.get("commit", "unknown") for m in machines}))
@@ -280,7 +280,10 @@ def provenance(cells: Sequence[Cell], folder: Path) -> str:
     dates = sorted({m["date"] for m in machines})
     minutes = sum(m["seconds"] for m in machines) / 60
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    changed = sum(m.get("commit", "").endswith(CHANGED) for m in machines)
     return (
         f"*{len(machines)} of {len(cells)} cells, {names}, one thread per cell, {when},"
-        f" {minutes:.0f} minutes of computing in all; code {commits}.*"
+        f" {minutes:.0f} minutes of computing in all; code {commits}."
+        + f" {changed} of them ran before their code was committed ({CHANGED})." * bool(changed)
+        + "*"
     )

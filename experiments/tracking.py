@@ -1,4 +1,4 @@
-"""Cells in the tracker: one parent run per profile, one child per cell, as the cells' files are now: telling it again
+"""Cells in the tracker: one parent run per profile, one child per cell, as the results file is now: telling it again
 doubles nothing, replaces what has changed, and removes what is no cell any more."""
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pipeline.tracking.run import log_points
 from pipeline.tracking.store import Store, connect, prepare
 
 
-def publish(cells: Sequence[Cell], folder: Path, pages: Path, name: str, root: Path) -> None:
+def publish(cells: Sequence[Cell], results: Path, pages: Path, name: str, root: Path) -> None:
     """The finished cells under the parent `name`, with the page's files on the parent. A tracker that cannot be reached
     costs a warning."""
     try:
         prepare()
         store = connect(Tracking(experiment=name), root)
         parent = _run(store, name, name, {})
-        finished = [(cell, found) for cell in cells if (found := read(cell, folder))]
+        finished = [(cell, found) for cell in cells if (found := read(cell, results))]
         wanted = {(cell.name, _digest(found)): (cell, found) for cell, found in finished}
         for run in _runs(store):
             sent = (run.data.tags.get("cell"), run.data.tags.get("content"))

@@ -1,4 +1,4 @@
-"""The paper's figures, from the cells' files."""
+"""The paper's figures, from the cells."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.cells import Cell, read
-from experiments.primal_dual_weighting.grid import BASELINES, rows_of
+from experiments.primal_dual_weighting.tables import rows_of
 from experiments.primal_dual_weighting.toy import METHODS, SETTINGS, Label
 from pipeline.report.figures import canvas_style, new_figure, save
 
+BASELINES = ("afl", "average", "validation_only", "oracle_weights")
 COLOURS = {
     "primal_dual": "#0072B2",
     "primal_dual, as printed": "#56B4E9",
@@ -30,10 +31,10 @@ VARIANTS = (":", "-.", (0, (9, 3)), (0, (1, 4)))
 """Line styles of the rows that vary a method, one after another; their colour is the method's."""
 
 
-def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
+def accuracy(cells: Sequence[Cell], results: Path, title: str) -> Figure | None:
     """Figures 3 and 4: test accuracy over rounds, a panel per participation, mean over the seeds that were run. None
     without any."""
-    participations = sorted({cell.participation for cell in cells if cell.path(folder).is_file()}, reverse=True)
+    participations = sorted({cell.participation for cell in cells if read(cell, results)}, reverse=True)
     if not participations:
         return None
     with canvas_style():
@@ -44,7 +45,7 @@ def accuracy(cells: Sequence[Cell], folder: Path, title: str) -> Figure | None:
         for panel, participation in zip(panels, participations, strict=True):
             for row in rows_of(cells):
                 own = [c for c in cells if (c.row, c.participation) == (row, participation)]
-                curves = [found["curve"] for c in own if (found := read(c, folder)) and "curve" in found]
+                curves = [found["curve"] for c in own if (found := read(c, results)) and "curve" in found]
                 if not curves:
                     continue
                 mean = 100 * np.mean([curve["test_accuracy"] for curve in curves], axis=0)
@@ -79,12 +80,12 @@ def _line(row: str, rows: Sequence[str]) -> Any:
     return VARIANTS[others.index(row) % len(VARIANTS)]
 
 
-def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
+def toy(cells: Sequence[Cell], results: Path) -> Figure | None:
     """Figures 1 and 2: value above, stationarity below, a column per setting and K that was run, the smallest eta_x.
     Bands: 0.1 standard error of the value, 0.5 of the stationarity, as in the paper. None without any run."""
     labels_of = {Label.of(cell): cell for cell in cells}
     inner, eta_x = sorted({label.K for label in labels_of}), min(label.eta_x for label in labels_of)
-    run = {(label.setting, label.K) for label, cell in labels_of.items() if cell.path(folder).is_file()}
+    run = {(label.setting, label.K) for label, cell in labels_of.items() if read(cell, results)}
     columns = [(setting, K) for setting in SETTINGS for K in inner if (setting, K) in run]
     if not columns:
         return None
@@ -94,7 +95,7 @@ def toy(cells: Sequence[Cell], folder: Path) -> Figure | None:
         for j, (setting, K) in enumerate(columns):
             for method in METHODS:
                 cell = labels_of.get(Label(setting, method, K, eta_x))
-                found = read(cell, folder) if cell else None
+                found = read(cell, results) if cell else None
                 if found is None:
                     continue
                 for panel, name, share in zip(axes[:, j], ("upper_value", "stationarity"), (0.1, 0.5), strict=True):

@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from experiments.cells import Cell, read
 from experiments.primal_dual_weighting import figures, tables
-from experiments.primal_dual_weighting.grid import HERE, Plan, Winners, search_cells, table_cells
-from experiments.primal_dual_weighting.params import Table
-from experiments.primal_dual_weighting.toy import Label, toy_cells
-from experiments.primal_dual_weighting.winners import trials
+from experiments.primal_dual_weighting.toy import Label, sizes, toy_cells
 from experiments.report import provenance
+from experiments.study import LIKE, Study
 
-PAGES = HERE / "pages"
-TITLES = {
-    "table": "Table 1 and Figure 3",
-    "fashion": "Figure 4",
-    "bad_clients": "Bad clients of every kind",
-    "toy": "Figures 1 and 2: the toy laboratory",
-}
+SEARCHED = "table"
+"""The part whose trials choose the step sizes of all."""
+AS_PRINTED = "primal_dual, as printed"
 
 
-def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
-    """out/README.md with its figures and CSV files."""
+def write_page(study: Study) -> Path:
+    """pages/<profile>/README.md with its figures and CSV files."""
+    out = study.page
     out.mkdir(parents=True, exist_ok=True)
-    command = "make paper" if plan.profile == "full" else "make paper-quick"
+    command = "make paper" if study.profile == "full" else "make paper-quick"
     parts = [
-        f"# Client weighting: the lead paper's experiments, {plan.profile}",
+        f"# {study.title}, {study.profile}",
         f"Made by `{command}` ([what it consists of](../../params.yaml)). Accuracies are on the test set, weights are"
         " means over the last 100 rounds. All rows take plain steps without a limit, as the papers print them."
         " `primal_dual` has the printed dual, the library's former defaults (`experiments/former.py`) and searched"
@@ -35,98 +31,87 @@ def write_page(plan: Plan, winners: Winners, folder: Path, out: Path) -> Path:
         " 0.01), gamma 1, a ball of radius 10, neither damping nor clipping, the hypergradient on the gradient's"
         " minibatch, absent clients scaled by N/n.",
     ]
-    for table in ("table", "fashion"):
-        if getattr(plan.sizes, table).seeds:
-            parts += _accuracy_section(plan, table, winners, folder, out)
-    if plan.sizes.bad_clients.seeds:
-        parts += _detection_section(plan, winners, folder, out)
-    parts += _toy_section(plan, folder, out)
-    size, tried = plan.sizes.search, trials(plan, folder)
-    waiting = sum(1 for trial in tried if trial["state"] == "not run")
-    parts += [
-        "## Step sizes",
-        "Chosen by accuracy on the selection set, which no method sees; of equals the former default, else the"
-        f" smallest loss. {size.data}, {size.model}, {size.rounds} rounds, participation 1, seed {size.seed}."
-        " As many trials for each method that learns weights, and defaults where there is none; but the other settings"
-        " of primal_dual were found by some twenty earlier trials, those of its competitors are first choices."
-        + (f" **{waiting} trials are not run; without any, a method has its default steps.**" if waiting else ""),
-        tables.plan_table(tried, winners),
-        provenance(search_cells(plan), folder),
-    ]
+    for part in study.parts:
+        parts += (_detection_section if part == "bad_clients" else _accuracy_section)(study, part, out)
+    parts += [*_toy_section(study, out), *_search_section(study, out)]
     path = out / "README.md"
     path.write_text("\n\n".join(parts) + "\n")
-    (out / "winners.json").write_text(json.dumps(winners, indent=2) + "\n")
     return path
 
 
-def _accuracy_section(plan: Plan, table: str, winners: Winners, folder: Path, out: Path) -> list[str]:
-    size, cells = getattr(plan.sizes, table), table_cells(plan, table, winners)
-    published = size.data == "mnist" and size.rounds == 2000
-    rows = tables.summarise(cells, folder, published)
-    tables.write_csv(rows, out / f"{table}.csv")
-    for participation in size.participation:
-        if curves := tables.curves(cells, folder, participation):
-            tables.write_csv(curves, out / f"{table}_p{participation:g}.csv")
+def _cells(study: Study, part: str) -> list[Cell]:
+    return [slot.cell for slot in study.table(part)]
+
+
+def _accuracy_section(study: Study, part: str, out: Path) -> list[str]:
+    settings, cells = study.parts[part].settings, _cells(study, part)
+    published = settings["data.name"] == "mnist" and settings["train.rounds"] == 2000
+    rows = tables.summarise(cells, study.results, published)
+    tables.write_csv(rows, out / f"{part}.csv")
+    for participation in dict.fromkeys(cell.participation for cell in cells):
+        if curves := tables.curves(cells, study.results, participation):
+            tables.write_csv(curves, out / f"{part}_p{participation:g}.csv")
     parts = [
-        f"## {TITLES[table]}: {size.data}, {size.model}, {size.rounds} rounds",
+        f"## {study.parts[part].title}",
         tables.markdown(rows, published),
-        *_variants(size),
-        provenance(cells, folder),
+        *_variants(study, part),
+        provenance(cells, study.results),
     ]
-    drawn = figures.accuracy(cells, folder, f"Test accuracy on {size.data}")
-    if figures.save_if_any(drawn, out / f"{table}.png"):
+    drawn = figures.accuracy(cells, study.results, f"Test accuracy on {settings['data.name']}")
+    if figures.save_if_any(drawn, out / f"{part}.png"):
         parts.insert(
-            2, f"![Test accuracy over rounds]({table}.png)\n\nWhat stays below the frame is in the table alone."
+            2, f"![Test accuracy over rounds]({part}.png)\n\nWhat stays below the frame is in the table alone."
         )
     return parts
 
 
-def _variants(size: Table) -> list[str]:
+def _variants(study: Study, part: str) -> list[str]:
     """What the rows with settings of their own set."""
-    named = "; ".join(
-        f"`{row}`: {', '.join(f'{step} {value}' for step, value in steps.items())}"
-        for row, steps in size.variants.items()
-    )
-    return [f"Rows with settings of their own: {named}."] if named else []
+    found = []
+    for row, settings in study.parts[part].rows.items():
+        steps = [f"{name} {value}" for name, value in settings.items() if name not in (LIKE, "algorithm")]
+        if steps and row != AS_PRINTED:
+            found.append(f"`{row}`: {', '.join(steps)}")
+    return [f"Rows with settings of their own: {'; '.join(found)}."] if found else []
 
 
-def _detection_section(plan: Plan, winners: Winners, folder: Path, out: Path) -> list[str]:
-    size, cells = plan.sizes.bad_clients, table_cells(plan, "bad_clients", winners)
-    rows = tables.detections(cells, folder)
-    tables.write_csv(rows, out / "bad_clients.csv")
+def _detection_section(study: Study, part: str, out: Path) -> list[str]:
+    cells = _cells(study, part)
+    rows = tables.detections(cells, study.results)
+    tables.write_csv(rows, out / f"{part}.csv")
     return [
-        f"## {TITLES['bad_clients']}: {size.data}, {size.model}, {size.rounds} rounds",
+        f"## {study.parts[part].title}",
         "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
         " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 ="
         " the weights tell nothing); a copy and a small client count as bad. Rank correlation: of the weights with the"
         " share of right samples, of which the copy and the small client have all.",
         tables.detection_markdown(rows),
-        provenance(cells, folder),
+        provenance(cells, study.results),
     ]
 
 
-def _toy_section(plan: Plan, folder: Path, out: Path) -> list[str]:
-    cells, size = toy_cells(plan), plan.sizes.toy
+def _toy_section(study: Study, out: Path) -> list[str]:
+    cells, size, results = toy_cells(study), sizes(study), study.results
     parts = [
-        f"## {TITLES['toy']}",
+        "## Figures 1 and 2: the toy laboratory",
         f"15 clients, {size.repetitions} repetitions, {size.rounds} rounds. In the figure all methods have the same"
         f" steps, eta_x = {min(size.eta_x):g}; bands as in the paper: 0.1 standard error of the value, 0.5 of the"
         " stationarity. A series cut after K terms is too short, by two to five times at K = 1, and points elsewhere as"
         " well: the first table shows how far a larger eta_x takes it.",
     ]
-    if figures.save_if_any(figures.toy(cells, folder), out / "toy.png"):
+    if figures.save_if_any(figures.toy(cells, results), out / "toy.png"):
         parts.append("![Value and stationarity over rounds](toy.png)")
     lines = [
         "| K | eta_x | method | rounds to a tenth of the start (median)"
         f" | repetitions within twice exact_gradient's at eta_x {min(size.eta_x):g} |",
         "|--|--|--|--|--|",
     ]
-    for row in tables.toy_claim(cells, folder):
+    for row in tables.toy_claim(cells, results):
         within = "" if row["within_twice"] is None else f"{100 * row['within_twice']:.0f} %"
         rounds = "never" if row["median_rounds"] == float("inf") else f"{row['median_rounds']:g}"
         lines.append(f"| {row['K']} | {row['eta_x']:g} | {row['method']} | {rounds} | {within} |")
     parts.append("Deterministic setting:\n\n" + "\n".join(lines))
-    if noisy := tables.toy_noise(cells, folder):
+    if noisy := tables.toy_noise(cells, results):
         lines = [
             "| setting | K | method | stationarity at the end (mean)"
             f" | repetitions with f_0(w*(x)) above its start after round {size.rounds // 3} |",
@@ -142,6 +127,26 @@ def _toy_section(plan: Plan, folder: Path, out: Path) -> list[str]:
             " dual is slower (eta_lambda 0.03, not 0.1) and damped (0.3, not 0), found by a few trials on these"
             " repetitions; the others keep their steps:\n\n" + "\n".join(lines)
         )
-    if missing := [str(Label.of(cell)) for cell in cells if not cell.path(folder).is_file()]:
+    if missing := [str(Label.of(cell)) for cell in cells if not read(cell, results)]:
         parts.append(f"Not run: {'; '.join(missing)}.")
-    return [*parts, provenance(cells, folder)]
+    return [*parts, provenance(cells, results)]
+
+
+def _search_section(study: Study, out: Path) -> list[str]:
+    """And winners.json."""
+    tried, cells = tables.trials(study, SEARCHED), [slot.cell for slot, _ in study.trials(SEARCHED)]
+    winners = {method: steps for method in study.parts[SEARCHED].grids if (steps := study.winner(SEARCHED, method))}
+    (out / "winners.json").write_text(json.dumps(winners, indent=2) + "\n")
+    waiting = sum(1 for trial in tried if trial["state"] == "not run")
+    one = cells[0].settings
+    return [
+        "## Step sizes",
+        "Chosen by accuracy on the selection set, which no method sees; of equals the former default, else the smallest"
+        f" loss. {one['data.name']}, {one['model.name']}, {one['train.rounds']} rounds, participation"
+        f" {cells[0].participation:g}, seed {cells[0].seed}."
+        " As many trials for each method that learns weights, and defaults where there is none; but the other settings"
+        " of primal_dual were found by some twenty earlier trials, those of its competitors are first choices."
+        + (f" **{waiting} trials are not run; rows that wait for them have their default steps.**" if waiting else ""),
+        tables.trials_markdown(tried, winners),
+        provenance(cells, study.results),
+    ]

@@ -11,16 +11,22 @@ from typing import Any
 import numpy as np
 
 from experiments.cells import Cell, Result, read
-from experiments.primal_dual_weighting.grid import HERE, rows_of
 from experiments.primal_dual_weighting.toy import Label
+from experiments.study import Settings, Study
 from pipeline.report.tables import accuracy
 from pipeline.report.tables import markdown as markdown_table
 from pipeline.report.writing import write_rows
 
+PUBLISHED = Path(__file__).parent / "published.csv"
 Row = dict[str, Any]
 
 
-def summarise(cells: Sequence[Cell], folder: Path, published: bool) -> list[Row]:
+def rows_of(cells: Sequence[Cell]) -> list[str]:
+    """Their rows, in the table's order."""
+    return list(dict.fromkeys(cell.row for cell in cells))
+
+
+def summarise(cells: Sequence[Cell], results: Path, published: bool) -> list[Row]:
     """One row per participation and method: means over the seeds that were run. published: put the paper's beside."""
     paper = _published() if published else {}
     rows = []
@@ -28,7 +34,7 @@ def summarise(cells: Sequence[Cell], folder: Path, published: bool) -> list[Row]
         for name in rows_of(cells):
             own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
             if own:
-                found = [result for cell in own if (result := read(cell, folder)) is not None]
+                found = [result for cell in own if (result := read(cell, results)) is not None]
                 rows.append(_row(name, participation, len(own), found, paper.get((name, participation), {})))
     return rows
 
@@ -68,7 +74,7 @@ def _row(name: str, participation: float, planned: int, found: list[Result], pap
 
 
 def _published() -> dict[tuple[str, float], dict[str, str]]:
-    with (HERE / "published.csv").open(newline="") as file:
+    with PUBLISHED.open(newline="") as file:
         return {(row["row"], float(row["participation"])): row for row in csv.DictReader(file)}
 
 
@@ -120,18 +126,18 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 DETECTION = ("detection_auc", "quality_correlation")
 
 
-def detections(cells: Sequence[Cell], folder: Path) -> list[Row]:
+def detections(cells: Sequence[Cell], results: Path) -> list[Row]:
     """One row per participation and method: accuracy and how well the weights tell who is bad, means over seeds."""
     rows = []
     for participation, name in dict.fromkeys((cell.participation, cell.row) for cell in cells):
         own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
-        ended = [r["outcome"] for cell in own if (r := read(cell, folder)) and "outcome" in r]
+        ended = [r["outcome"] for cell in own if (r := read(cell, results)) and "outcome" in r]
         kinds = dict.fromkeys(key for outcome in ended for key in outcome if key.startswith("detection_auc_"))
         row: Row = {"participation": participation, "row": name, "runs": f"{len(ended)} of {len(own)}"}
         for key in ("test_accuracy", "clean_weight", *DETECTION, *kinds):
             values = [outcome[key] for outcome in ended if key in outcome]
             row[key] = float(np.mean(values)) if values and name != "validation_only" else None
-        row["diverged"] = sum(1 for cell in own if (r := read(cell, folder)) and "failed" in r)
+        row["diverged"] = sum(1 for cell in own if (r := read(cell, results)) and "failed" in r)
         if ended:
             row["test_accuracy"] = float(np.mean([outcome["test_accuracy"] for outcome in ended]))
         rows.append(row)
@@ -158,11 +164,11 @@ def first_below(curve: Sequence[float], rounds: Sequence[int], share: float = 0.
     return next((float(r) for r, v in zip(rounds, curve, strict=True) if v <= share * curve[0]), float("inf"))
 
 
-def toy_claim(cells: Sequence[Cell], folder: Path) -> list[Row]:
+def toy_claim(cells: Sequence[Cell], results: Path) -> list[Row]:
     """Deterministic setting: rounds until the stationarity is a tenth of its start (median; infinite if never), and the
     share of repetitions that get there within twice the rounds of exact_gradient with the smallest eta_x. None where
     exact_gradient never does."""
-    found = {Label.of(cell): result for cell in cells if (result := read(cell, folder))}
+    found = {Label.of(cell): result for cell in cells if (result := read(cell, results))}
     first = min((label.eta_x for label in found), default=0.0)
     rows = []
     for label, result in found.items():
@@ -177,12 +183,12 @@ def toy_claim(cells: Sequence[Cell], folder: Path) -> list[Row]:
     return sorted(rows, key=lambda row: (row["K"], row["eta_x"], row["median_rounds"]))
 
 
-def toy_noise(cells: Sequence[Cell], folder: Path) -> list[Row]:
+def toy_noise(cells: Sequence[Cell], results: Path) -> list[Row]:
     """Noisy settings: mean stationarity at the end, and the share of repetitions whose f_0(w*(x)) is above its start
     somewhere in the last two thirds of the rounds."""
     rows = []
     for cell in cells:
-        label, result = Label.of(cell), read(cell, folder)
+        label, result = Label.of(cell), read(cell, results)
         if label.setting == "deterministic" or result is None:
             continue
         late = [i for i, r in enumerate(result["round"]) if r > result["round"][-1] / 3]
@@ -198,14 +204,14 @@ def _tenths(result: Result) -> np.ndarray:
     return np.array([first_below(curve, result["round"]) for curve in result["stationarity"]])
 
 
-def curves(cells: Sequence[Cell], folder: Path, participation: float) -> list[Row]:
+def curves(cells: Sequence[Cell], results: Path, participation: float) -> list[Row]:
     """Test accuracy at every evaluation, in per cent, mean over the seeds that ended; a column per row of the
     table."""
     columns: dict[str, np.ndarray] = {}
     rounds: list[float] = []
     for name in rows_of(cells):
         own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]
-        ended = [result["curve"] for cell in own if (result := read(cell, folder)) and "curve" in result]
+        ended = [result["curve"] for cell in own if (result := read(cell, results)) and "curve" in result]
         if ended:
             rounds = ended[0]["round"]
             columns[name] = 100 * np.mean([curve["test_accuracy"] for curve in ended], axis=0)
@@ -215,7 +221,20 @@ def curves(cells: Sequence[Cell], folder: Path, participation: float) -> list[Ro
     ]
 
 
-def plan_table(trials: Sequence[Row], winners: dict[str, dict[str, float]]) -> str:
+def trials(study: Study, part: str) -> list[Row]:
+    """A row per trial: method, steps, state, and accuracy and loss on the selection set (None if it diverged or was not
+    run)."""
+    rows = []
+    for method in study.parts[part].grids:
+        for steps, found in study.scores(part, method):
+            state = "not run" if found is None else "diverged" if "failed" in found else "done"
+            outcome = (found or {}).get("outcome", {})
+            score = {name: outcome.get(name) for name in ("selection_accuracy", "selection_loss")}
+            rows.append({"method": method, "steps": steps, "state": state, **score})
+    return rows
+
+
+def trials_markdown(trials: Sequence[Row], winners: dict[str, Settings]) -> str:
     """The grids, the winners marked."""
     lines = []
     for trial in trials:

@@ -15,23 +15,47 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from experiments import former
-from experiments.cells import Cell, machine, save
-from experiments.primal_dual_weighting.grid import Plan
+from pydantic import TypeAdapter, ValidationError
+
+from experiments import former, provenance
+from experiments.cells import Cell, Result
+from experiments.study import Study
+from pipeline.config.spec import Section, param
+from pipeline.errors import UserError
 
 METHODS = ("exact_gradient", "primal_dual", "rfho", "fednest", "sustain")
 SETTINGS = {"deterministic": (1.0, 0.0, "paper"), "noisy": (0.5, 0.5, "paper"), "steadied": (0.5, 0.5, "memory")}
 """Participation, noise level and estimator."""
 
 
-def toy_cells(plan: Plan) -> list[Cell]:
+@dataclass(frozen=True)
+class Sizes(Section):
+    """What `more.toy` in a profile of params.yaml may hold."""
+
+    repetitions: int = param(20, "problems drawn, seeds 0, 1, ...", ge=1)
+    rounds: int = param(300, "outer iterations", ge=1)
+    eval_every: int = param(4, "rounds between measurements", ge=1)
+    inner_steps: list[int] = param([1, 5, 10], "K")
+    eta_x: list[float] = param([0.01], "step sizes of the weights; the figure shows the smallest")
+
+
+def sizes(study: Study) -> Sizes:
+    """UserError for what a study cannot hold."""
+    try:
+        return TypeAdapter(Sizes).validate_json(json.dumps(study.more.get("toy", {})), strict=True)
+    except ValidationError as error:
+        lines = [f"{study.profile}.more.toy.{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
+        raise UserError("\n".join(lines) + ". Fix: see experiments/primal_dual_weighting/toy.py.") from None
+
+
+def toy_cells(study: Study) -> list[Cell]:
     """One per setting, eta_x, K and method; the noisy settings have the smallest eta_x alone."""
-    size = plan.sizes.toy
+    size = sizes(study)
     cells = []
     for name, eta_x, K, method in itertools.product(SETTINGS, size.eta_x, size.inner_steps, METHODS):
         participation, noise, estimator = SETTINGS[name]
@@ -58,7 +82,7 @@ def toy_cells(plan: Plan) -> list[Cell]:
             settings[f"algorithms.{method}.eta_h"] = 0.03
         settings[f"algorithms.{method}.{'series_products' if method == 'sustain' else 'inner_steps'}"] = K
         row = f"{method}, K={K}, eta_x={eta_x:g}"
-        cells.append(Cell(f"{plan.profile}-toy/{name}-{size.repetitions}", row, settings))
+        cells.append(Cell(f"toy/{name}-{size.repetitions}", row, settings))
     return cells
 
 
@@ -81,7 +105,7 @@ class Label:
         return cls(setting, method, int(K.removeprefix("K=")), float(eta_x.removeprefix("eta_x=")))
 
 
-def run_toy(cell: Cell, folder: Path, data: Path) -> str:
+def run(cell: Cell, code: str) -> Result:
     """All repetitions of a cell: f_0(w*(x)) and the stationarity at every evaluation, [repetitions, evaluations].
 
     With all clients active, one computation runs all repetitions. With half of the clients active, the repetitions draw
@@ -108,10 +132,8 @@ def run_toy(cell: Cell, folder: Path, data: Path) -> str:
             for name, values in curves.items():
                 values.append([row[name] for row in rows])
     rounds = list(range(0, params.train.rounds + 1, params.train.eval_every))
-    content: dict[str, Any] = {"cell": dataclasses.asdict(cell), "machine": machine("cpu"), "round": rounds, **curves}
-    content["machine"]["seconds"] = round(time.monotonic() - start, 1)
-    save(cell, folder, content)
-    return f"{cell.name}: stationarity {sum(c[-1] for c in curves['stationarity']) / repetitions:.2g}"
+    machine = provenance.machine("cpu", code) | {"seconds": round(time.monotonic() - start, 1)}
+    return {"cell": dataclasses.asdict(cell), "machine": machine, "round": rounds, **curves}
 
 
 def _curves(algorithm: Any, contexts: list[Any], rounds: int, every: int) -> list[list[dict[str, float]]]:

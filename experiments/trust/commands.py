@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 
-from experiments.cells import workers
+from experiments import provenance, workers
+from experiments.results import read
 from experiments.trust import coverage
+from experiments.trust.outcomes import run_cells
 from experiments.trust.params import Study
 from experiments.trust.plan import HERE, Cell, cells, load
-from experiments.trust.results import read, run_missing
 from experiments.trust.search import run_search, winners
 from pipeline.errors import not_allowed
 
@@ -33,12 +34,12 @@ LENET = 20
 
 def perform(arguments: argparse.Namespace) -> None:
     """One command."""
-    study = load()
+    study, processes = load(), workers.count(arguments.workers)
     if arguments.what == "search":
-        run_search(study, TRIALS, workers(arguments.workers), arguments.only)
+        run_search(study, TRIALS, processes, arguments.only)
         return
     if arguments.what == "coverage":
-        coverage.run_missing(INTERVALS)
+        coverage.run_seeds(INTERVALS, processes)
         return
     wanted = cells_of(study, arguments.profile)
     if arguments.what == "plan":
@@ -47,10 +48,11 @@ def perform(arguments: argparse.Namespace) -> None:
         chosen = [cell for cell in wanted if arguments.only in str(cell)]
         if not chosen:
             raise not_allowed("--only", arguments.only, f"part of a cell's name, such as {wanted[0]}", "name one")
-        run_missing(chosen, RESULTS, workers(arguments.workers), arguments.again)
+        run_cells(chosen, RESULTS, processes, arguments.again)
     else:
         from experiments.trust.page import write_page
 
+        provenance.require_clean()
         both = dict.fromkeys(cell for profile in ("quick", "full") for cell in cells_of(study, profile))
         print(write_page(list(both), RESULTS, HERE, INTERVALS))
 
@@ -66,7 +68,7 @@ def announce(wanted: list[Cell]) -> None:
     waiting = [cell for cell in wanted if cell.key not in done]
     seconds = sum(estimate(cell) for cell in waiting)
     print(f"{len(waiting)} of {len(wanted)} cells to run, about {seconds / 60:.0f} core-minutes")
-    print(f"about {seconds / 60 / workers(None):.0f} minutes with {workers(None)} processes")
+    print(f"about {seconds / 60 / workers.count(None):.0f} minutes with {workers.count(None)} processes")
 
 
 def estimate(cell: Cell) -> float:

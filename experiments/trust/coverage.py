@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
-from experiments.cells import machine
-from experiments.trust.federations import federation
+from experiments.results import Row, read
+from experiments.trust.outcomes import about_code, held
 from experiments.trust.plan import LEAD
 from experiments.trust.record import Federation
-from experiments.trust.results import append, read
 from experiments.trust.running import start
+from experiments.workers import run_missing
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.seeds import key
 from pipeline.training.evaluation import weight_interval
 from pipeline.training.replicates import resampled, with_validation
 
-Row = dict[str, Any]
 FEDERATIONS = ("digits-5of8", "table-2of12", "cancer-2of6")
 """Ten classes and two, 40 to 100 validation samples, and clients of 20 to 500."""
 SEEDS, ROUNDS, REPLICATES = range(20), 400, 5
@@ -71,20 +69,17 @@ def interval(made: Federation, seed: int, rounds: int = ROUNDS, replicates: int 
     return {"weights": run.tolist(), "low": low.tolist(), "high": high.tolist()}
 
 
-def run_missing(path: Path, names: Iterable[str] = FEDERATIONS, seeds: Iterable[int] = SEEDS) -> None:
-    """A row per federation and seed, appended to the file as it ends, on one thread."""
-    torch.set_num_threads(1)
-    about = machine("cpu")
-    for name in names:
-        made = federation(name, MADE)
-        for seed in seeds:
-            row_key = f"{name} {MADE} {seed} {ROUNDS} {REPLICATES}"
-            if row_key not in read(path):
-                append(
-                    path,
-                    {"key": row_key, "federation": name, "seed": seed} | interval(redrawn(made, seed), seed) | about,
-                )
-                print(f"coverage: {name}, seed {seed} is done", flush=True)
+def of_seed(cell: tuple[str, int], about: Row) -> Row:
+    """The row of a federation and a seed."""
+    name, seed = cell
+    return {"federation": name, "seed": seed} | interval(redrawn(held(name, MADE), seed), seed) | about
+
+
+def run_seeds(path: Path, workers: int, names: Iterable[str] = FEDERATIONS, seeds: Iterable[int] = SEEDS) -> None:
+    """A row per federation and seed that has none."""
+    cells = {f"{name} {MADE} {seed} {ROUNDS} {REPLICATES}": (name, seed) for name in names for seed in seeds}
+    missing = {key: cell for key, cell in cells.items() if key not in read(path)}
+    run_missing(missing, len(cells), path, partial(of_seed, about=about_code()), workers)
 
 
 def covered(rows: Sequence[Row]) -> dict[str, float]:

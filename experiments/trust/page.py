@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
+from experiments.results import Row, read
 from experiments.trust.coverage import REPLICATES, ROUNDS, covered
 from experiments.trust.picture import common, draw, draw_validation
 from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
-from experiments.trust.results import Row, read
 from experiments.trust.running import METHODS
 from experiments.trust.validation import BASES, SETTINGS, setting
 from pipeline.report.figures import save
@@ -43,7 +43,7 @@ sizes sees.
 
 
 def write_page(cells: Sequence[Cell], results: Path, out: Path, intervals: Path | None = None) -> Path:
-    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_missing`, if any."""
+    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_seeds`, if any."""
     held = read(results)
     every = compared([held[cell.key] for cell in cells if cell.key in held])
     rows = [row for row in every if not setting(row["federation"])[1]]
@@ -154,7 +154,7 @@ def about_validation(rows: Sequence[Row], out: Path) -> list[str]:
 
 
 def about_intervals(rows: Sequence[Row]) -> list[str]:
-    """A line per federation. rows: of `coverage.run_missing`."""
+    """A line per federation. rows: of `coverage.run_seeds`."""
     columns = ("clients", "seeds", "covered", "covered, clients in use", "median width, in equal shares")
     lines = ["| federation | " + " | ".join(columns) + " |", "|--|" + "--:|" * len(columns)]
     for name in dict.fromkeys(row["federation"] for row in rows):

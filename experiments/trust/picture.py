@@ -7,8 +7,8 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
+from experiments.results import Row
 from experiments.trust.plan import AVERAGE, LEAD
-from experiments.trust.results import Row
 from experiments.trust.running import METHODS
 from experiments.trust.validation import SETTINGS, setting
 from pipeline.report.figures import canvas_style, new_figure

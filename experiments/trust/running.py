@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from experiments.results import Row
 from experiments.trust.record import Federation
 from pipeline.config.spec import override
 from pipeline.errors import UserError, not_allowed
@@ -26,7 +27,6 @@ from pipeline.training.rows import NotFinite
 
 METHODS = tuple(name for name in fitting("client_weighting") if name != "exact_gradient")
 """All methods for client weighting but the toy's."""
-Row = dict[str, Any]
 
 
 def run(

@@ -6,9 +6,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.results import Row, append, read
+from experiments.trust.outcomes import run_cells
 from experiments.trust.params import Options, Study
 from experiments.trust.plan import trials
-from experiments.trust.results import Row, append, read, run_missing
 
 
 def scores(study: Study, method: str, rows: dict[str, Row]) -> list[tuple[Options, float | None]]:
@@ -39,7 +40,7 @@ def run_search(study: Study, path: Path, workers: int, only: str = "") -> None:
     """The trials that are missing; then, for each method, a row with its grid and its winner."""
     methods = [method for method in study.search.grids if only in method]
     cells = [cell for method in methods for _, own in trials(study, method) for cell in own]
-    run_missing(cells, path, workers)
+    run_cells(cells, path, workers)
     rows = read(path)
     for method in methods:
         best = winner(study, method, rows)

@@ -8,12 +8,12 @@ import math
 import re
 
 import pytest
+from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
+from experiments.primal_dual_weighting.params import Profile, ToyFigures
 
 from experiments import cells, former, tracking
 from experiments.cells import Cell
 from experiments.primal_dual_weighting import figures, page, tables, toy, winners
-from experiments.primal_dual_weighting.grid import AS_PRINTED, HERE, ROWS, Plan, search_cells, table_cells
-from experiments.primal_dual_weighting.params import Profile, ToyFigures
 from experiments.study import load_study
 from pipeline.config.spec import dotted
 from pipeline.errors import UserError
