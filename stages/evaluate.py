@@ -10,6 +10,7 @@ from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem, NewTasks, Variables
+from pipeline.report.clients import class_names
 from pipeline.report.record import Record
 from pipeline.report.run import write_report, write_toy_report
 from pipeline.tracking.model import no_model, save_model
@@ -37,8 +38,9 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
             f"the network {params.model.name} has {model.d} parameters and was trained with {trained}: its code has"
             " changed since. Fix: .venv/bin/dvc repro --force train"
         )
-    example = data.scaled(data.test_images[:2]).cpu().float().numpy()
-    save_model(served(problem, variables), paths.mlflow_model, example)
+    example = data.test_images[:2].permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    names = [] if isinstance(problem, NewTasks) else class_names(partition)
+    save_model(served(problem, variables), paths.mlflow_model, example, names)
     return write_report(problem, variables, partition, record, paths.results)
 
 

@@ -68,6 +68,12 @@ class Tracking(Section):
         None, "MLflow tracking URI; null = MLFLOW_TRACKING_URI if set, else sqlite:///mlflow.db here"
     )
     experiment: str = param("fedbilevel", "MLflow experiment name")
+    register: str | None = param(
+        None, "name under which the model goes into MLflow's registry, a new version per model; null = it does not"
+    )
+    alias: str | None = param(
+        None, "alias, such as champion, that the registered version takes over from the one that had it; null = none"
+    )
 
 
 @dataclass(frozen=True)

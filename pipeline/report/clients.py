@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +93,11 @@ class Clients:
         )
 
 
+def class_names(partition: Partition) -> list[str]:
+    """Their own, else their numbers."""
+    return list(getattr(partition, "class_names", None) or [str(c) for c in range(partition.classes)])
+
+
 def default_names(count: int) -> list[str]:
     """Of clients without names of their own."""
     return [f"client {i}" for i in range(count)]
@@ -109,7 +113,7 @@ def read_clients(results: Path) -> list[dict[str, Any]]:
             {
                 **row,
                 "client": int(row["client"]),
-                "labels": short(row["labels"].split()),
+                "labels": short(row["labels"]),
                 "samples": int(row["samples"]),
                 "weight": float(row["weight"]),
                 **{name: float(row[name]) if row[name] else None for name in ("weight_low", "weight_high")},
@@ -118,6 +122,7 @@ def read_clients(results: Path) -> list[dict[str, Any]]:
         ]
 
 
-def short(labels: Sequence[str]) -> str:
-    """Labels as they are in the file, shortened where they are numbers."""
-    return short_labels([int(label) for label in labels]) if all(map(str.isdecimal, labels)) else " ".join(labels)
+def short(labels: str) -> str:
+    """Labels as the file has them, shortened where they are numbers."""
+    held = labels.split()
+    return short_labels([int(label) for label in held]) if all(map(str.isdecimal, held)) else labels

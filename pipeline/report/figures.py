@@ -168,6 +168,27 @@ def over_rounds(rounds: np.ndarray, values: np.ndarray, name: str, size: tuple[f
     return figure
 
 
+def compared(
+    lines: Mapping[str, tuple[np.ndarray, np.ndarray]], name: str, title: str, size: tuple[float, float]
+) -> Figure:
+    """A line per label, (rounds, values), with a legend below. name: of `EVALUATED`; size: in inches."""
+    with canvas_style():
+        figure = new_figure(*size)
+        axes = figure.subplots()
+        for k, (label, (rounds, values)) in enumerate(lines.items()):
+            look: dict[str, Any] = {"color": CLEAN[k % len(CLEAN)], "ls": LINES[k // len(CLEAN) % len(LINES)]}
+            axes.plot(rounds, values, label=plain(label, 40), **look)
+        axes.set(xlabel="round", title=title)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        if name == "test_accuracy":
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        elif all((values > 0).all() for _, values in lines.values()):
+            axes.set_yscale("log")
+        if len(lines) > 1:
+            figure.legend(loc="outside lower left", ncols=2, **_COMPACT)
+    return figure
+
+
 def _side_by_side(rounds: np.ndarray, columns: Mapping[str, np.ndarray]) -> Figure:
     with canvas_style():
         figure = new_figure(9, 4.2)

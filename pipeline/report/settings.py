@@ -22,13 +22,16 @@ _LONGEST = 120
 def changed(used: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run that differ from the defaults; with these alone in params.yaml the run is the same.
 
-    used: every parameter in use under its dotted name, `auto` resolved, as `Record.params` holds them.
+    used: the parameters in use under their dotted names, `auto` resolved, as `Record.params` holds them; one that is
+    left out counts as unchanged.
     """
-    chosen = (used["algorithm"], used["data.name"], used.get("partition.scheme", "lead"))
+    plain = Params()
+    scheme = used.get("partition.scheme", plain.partition.scheme)
+    chosen = (used.get("algorithm", plain.algorithm), used.get("data.name", plain.data.name), scheme)
     usual = _defaults(*chosen)
-    if usual["problem"] != used["problem"]:
+    if usual["problem"] != used.get("problem", usual["problem"]):
         usual = _defaults(*chosen, used["problem"]) | {"problem": usual["problem"]}
-    usual = usual | {name: value for name, value in dotted(Params()).items() if name in CHOICES}
+    usual = usual | {name: value for name, value in dotted(plain).items() if name in CHOICES}
     return {name: value for name, value in used.items() if _plain(value) != _plain(usual.get(name))}
 
 

@@ -43,16 +43,21 @@ def table(runs: Sequence[Swept], folder: Path) -> str:
     """One line per combination of values: mean ± standard deviation over the seeds of the runs that did not diverge."""
     found = {run.name: metrics(folder / run.name) for run in runs}
     shown = [name for name in SHOWN if any(figures.get(name) is not None for figures in found.values())]
-    together: dict[str, list[Swept]] = {}
-    for run in runs:
-        together.setdefault(repr(run.values), []).append(run)
     rows = [[*short_names(list(runs[0].values)), "seeds", "diverged", *(name.replace("_", " ") for name in shown)]]
-    for same in together.values():
+    for same in by_values(runs).values():
         finished = [found[run.name] for run in same if found[run.name]]
         cells = [spread([figures[name] for figures in finished if figures.get(name) is not None]) for name in shown]
         values = [str(value) for value in same[0].values.values()]
         rows.append([*values, str(len(same)), str(len(same) - len(finished)), *cells])
     return aligned(rows)
+
+
+def by_values(runs: Sequence[Swept]) -> dict[str, list[Swept]]:
+    """Runs that differ in the seed alone, together."""
+    together: dict[str, list[Swept]] = {}
+    for run in runs:
+        together.setdefault(repr(run.values), []).append(run)
+    return together
 
 
 def metrics(folder: Path) -> dict[str, Any]:

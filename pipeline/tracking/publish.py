@@ -80,7 +80,10 @@ def publish(
 
     def send() -> None:
         nonlocal info
-        info = complete(connect(tracking, root), record, files, info, known)
+        store = connect(tracking, root)
+        info = complete(store, record, files, info, known)
+        if tracking.register and (files.model / "MLmodel").is_file():
+            register(store, info, tracking.register, tracking.alias)
 
     worker = Worker(ADVICE)
     worker.do(send)
@@ -99,6 +102,29 @@ def complete(store: Store, record: Record, files: Files, info: RunInfo, known: R
         info.save(files.info)
     _Publication(store, run, record, files).send()
     return info
+
+
+def register(store: Store, info: RunInfo, name: str, alias: str | None) -> None:
+    """The run's model as a version in the registry, unless it is one already. alias: that this version takes over."""
+    from mlflow.exceptions import MlflowException
+
+    assert info.run_id is not None
+    client = store.client
+    outputs = client.get_run(info.run_id).outputs
+    model = client.get_logged_model(outputs.model_outputs[-1].model_id)
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    there = [each for each in client.search_model_versions(f"run_id='{info.run_id}'") if each.name == name]
+    version = next((each for each in there if each.source == model.artifact_location), None)
+    if version is None:
+        version = client.create_model_version(
+            name, model.artifact_location, run_id=info.run_id, model_id=model.model_id
+        )
+    if alias:
+        client.set_registered_model_alias(name, alias, version.version)
 
 
 class _Publication:

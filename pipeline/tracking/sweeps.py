@@ -71,9 +71,9 @@ class SweepRuns:
     def _close(self, status: Status) -> None:
         assert self._store is not None
         assert self._info.run_id is not None
-        summary = self._folder / "summary.csv"
-        if summary.is_file():
-            self._store.client.log_artifact(self._info.run_id, str(summary))
+        for file in (self._folder / "summary.csv", self._folder / "report.html"):
+            if file.is_file():
+                self._store.client.log_artifact(self._info.run_id, str(file))
         self._store.client.set_terminated(self._info.run_id, status=status)
 
 

@@ -52,7 +52,7 @@ def test_parent_and_children(project: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert parent.data.params["sweep.algorithms.primal_dual.eta_w"] == "['0.03', '1e+200']"
     assert parent.data.params["algorithms.primal_dual.gamma"] == "2.0"
     assert "algorithms.primal_dual.eta_w" not in parent.data.params
-    assert [file.path for file in store.client.list_artifacts(parent.info.run_id)] == ["summary.csv"]
+    assert [file.path for file in store.client.list_artifacts(parent.info.run_id)] == ["report.html", "summary.csv"]
 
     children = {run.info.run_name: run for run in found if run is not parent}
     assert {name: run.info.status for name, run in children.items()} == {

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML, StringIO
 
 from pipeline.report.page.story import Story
 from pipeline.report.page.words import duration, large, plain
-from pipeline.report.record import nested
+from pipeline.report.record import Record, nested
 from pipeline.report.settings import changed
 
 COSTS = {
@@ -33,15 +33,19 @@ def cost(story: Story) -> dict[str, Any]:
     return {"text": text + (f"; computed on {device}." if device else "."), "rows": rows}
 
 
-def reproduce(story: Story) -> dict[str, Any]:
-    """Commands, the settings that differ from the defaults, and what pins the run down."""
-    record = story.record
-    commit, differs = record.tags.get("mlflow.source.git.commit", ""), changed(record.params)
+def reproduce(
+    record: Record, settings: dict[str, Any], more: dict[str, Any] | None = None, command: str = ".venv/bin/dvc repro"
+) -> dict[str, Any]:
+    """Commands, the settings that differ from the defaults, and what pins the run down.
+
+    settings: in use, dotted. more: further sections of params.yaml.
+    """
+    commit, differs = record.tags.get("mlflow.source.git.commit", ""), changed(settings)
     dirty = record.tags.get("git.dirty", "no")
     text = "All randomness comes from the seed: the same code, settings and data give the same numbers on this machine."
     if dirty != "no":
         text += f" The code had changes that are in no commit ({dirty.removeprefix('yes: ')})."
-    commands = [*([f"git checkout {commit}"] if commit else []), "make setup", ".venv/bin/dvc repro"]
+    commands = [*([f"git checkout {commit}"] if commit else []), "make setup", command]
     facts = {
         "code": commit or "not in git",
         "data": f"{record.dataset.get('name', '')}, {record.tags.get('data_hash', '')}",
@@ -53,12 +57,13 @@ def reproduce(story: Story) -> dict[str, Any]:
         "system": record.environment.get("platform", ""),
         "libraries": ", ".join(f"{n} {v}" for n, v in record.environment.get("packages", {}).items()),
     }
+    tree = nested(differs) | (more or {})
     return {
         "text": text,
         "commands": "\n".join(commands),
-        "yaml": _yaml(nested(differs)) if differs else "",
+        "yaml": _yaml(tree) if tree else "",
         "facts": [(name, value) for name, value in facts.items() if value],
-        "settings": [(name, plain(value), name in differs) for name, value in record.params.items()],
+        "settings": [(name, plain(value), name in differs) for name, value in settings.items()],
     }
 
 

@@ -21,7 +21,7 @@ from pipeline.report.page.story import Story
 from pipeline.report.writing import write_text
 
 TEMPLATES = Path(__file__).parent / "templates"
-PARTS = {"weights": weights, "evidence": evidence, "data": data, "cost": cost, "reproduce": reproduce}
+PARTS = {"weights": weights, "evidence": evidence, "data": data, "cost": cost}
 TITLES = ("weights", "evidence", "model", "data", "cost", "reproduce")
 
 
@@ -34,6 +34,7 @@ def run_page(story: Story) -> dict[str, Any]:
     """What the template of a run shows."""
     page = head(story) | {name: part(story) for name, part in PARTS.items()}
     page |= {"classes": classes(story), "confusion": confusion(story), "numbers": numbers(story)}
+    page["reproduce"] = reproduce(story.record, story.record.params)
     page["contents"] = [(name, name.capitalize()) for name in TITLES if name == "model" or page[name]]
     return page | {"figures": {"weights": weight_curves(story), "curves": curves(story)}}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
-from pipeline.report.clients import Clients
+from pipeline.report.clients import Clients, class_names
 from pipeline.report.evidence import Evidence
 from pipeline.report.history import Rows
 from pipeline.report.record import Record
@@ -39,8 +39,7 @@ class Holdings:
         }
         own = partition.validation_sizes
         columns = {"own validation": [str(size) for size in own.tolist()]} if own.any() else {}
-        classes = getattr(partition, "class_names", None) or [str(c) for c in range(partition.classes)]
-        return cls(sets, list(classes), partition.label_counts(), columns)
+        return cls(sets, class_names(partition), partition.label_counts(), columns)
 
 
 @dataclass(frozen=True)
