@@ -40,7 +40,10 @@ class Holdings:
         own = partition.validation_sizes
         columns = {"own validation": [str(size) for size in own.tolist()]} if own.any() else {}
         classes = getattr(partition, "class_names", None) or [str(c) for c in range(partition.classes)]
-        return cls(sets, list(classes), partition.label_counts(), columns)
+        held = partition.settings.get("held_out") or {}
+        if any(map(sum, held.values())):
+            columns["held out for the server"] = [str(sum(held.get(name, []))) for name in partition.names]
+        return cls(sets, list(classes), partition.label_counts() if classes else None, columns)
 
 
 @dataclass(frozen=True)
