@@ -90,7 +90,9 @@ class Clients:
         ends = [("", "")] * len(self)
         if self.interval is not None:
             ends = [(f"{low:.9g}", f"{high:.9g}") for low, high in self.interval.T]
-        columns = zip(self.names, self.kinds, map(self.held, self.labels), self.samples, self.weights, ends, strict=True)
+        columns = zip(
+            self.names, self.kinds, map(self.held, self.labels), self.samples, self.weights, ends, strict=True
+        )
         write_csv(
             results / "client_weights.csv",
             HEADER,

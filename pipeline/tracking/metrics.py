@@ -13,7 +13,14 @@ Point = tuple[str, float, int]
 
 _COSTS = ("seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
 _PLAIN = (
-    "test_accuracy", "test_r2", "test_rmse", "selection_accuracy", "selection_r2", "validation_loss", "upper_value", "stationarity",
+    "test_accuracy",
+    "test_r2",
+    "test_rmse",
+    "selection_accuracy",
+    "selection_r2",
+    "validation_loss",
+    "upper_value",
+    "stationarity",
 )
 _WEIGHT = "client_weight_"
 

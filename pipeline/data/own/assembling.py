@@ -143,7 +143,8 @@ def with_notes(raw: RawDataset, notes: Sequence[str]) -> RawDataset:
 
 
 def leaks(names: Sequence[str], columns: Sequence[np.ndarray], y: np.ndarray, classes: int) -> list[str]:
-    """Columns that tell the target by themselves, on at most 20,000 rows. columns: [M] each, nan = missing; y: encoded."""
+    """Columns that tell the target by themselves, of at most 20,000 rows. columns: [M] each, nan = missing; y: encoded
+    targets, [M]."""
     rows = np.linspace(0, len(y) - 1, min(len(y), 20_000)).astype(int)
     y, notes, words = y[rows], [], ": is it the label in other words?"
     if classes and np.bincount(y).max() / len(y) > 0.95:

@@ -139,8 +139,8 @@ def _evidence_text(story: Story) -> str:
 def _explained(columns: list[str]) -> list[str]:
     notes = {
         "effect": "Effect on the validation loss: whether more weight on the client would raise or lower the loss on"
-        " the server's validation set, against the mean of all clients and in units of their spread, averaged over the last"
-        " quarter of training. Where it raises the loss, the client's gradients disagree with the validation set.",
+        " the server's validation set, against the mean of all clients and in units of their spread, averaged over the"
+        " last quarter of training. Where it raises the loss, the client's gradients disagree with the validation set.",
         "model": "Model agrees with its labels: for how many of the client's own training samples (of at most 500) the"
         " model gives the label that the client gives. Low where labels are wrong, or where the model has not learned"
         " them.",
