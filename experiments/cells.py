@@ -232,7 +232,7 @@ def _outcome(task: Any, quality: list[float], variables: dict[str, Any], out: Pa
         found = evaluation.outcome(task.problem, variables)
         outcome["test_loss"] = found.test.loss
         if found.selection:
-            outcome |= {"selection_accuracy": found.selection.accuracy, "selection_loss": found.selection.loss}
+            outcome |= {f"selection_{name}": found.selection.figures[name] for name in ("accuracy", "loss")}
         if found.weighted:
             weights = np.array(outcome.get("weights", found.weights))
             oracle = task.problem.data.oracle_weights.cpu().numpy()

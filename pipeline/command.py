@@ -6,9 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline.data.settings import Data
 from pipeline.errors import UserError
 from pipeline.params import Params
 
@@ -28,6 +29,7 @@ class Paths:
 
     params = Path("params.yaml")
     checked = Path("data/checked.txt")
+    source = Path("data/source")
     partition = Path("data/federated/partition.npz")
     partition_summary = Path("data/federated/summary.txt")
     model = Path("models/model.pt")
@@ -51,6 +53,10 @@ class Paths:
     def from_root(self, place: str | None) -> str | None:
         """A relative folder means the project's, also in the temporary copies that DVC runs experiments in."""
         return place if place is None or "://" in place else str(self.root / Path(place).expanduser())
+
+    def placed(self, data: Data) -> Data:
+        """Own data where they lie, seen from any copy of the project."""
+        return replace(data, path=self.from_root(data.path))
 
     @classmethod
     def here(cls) -> Paths:

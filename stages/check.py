@@ -6,6 +6,7 @@ the section of a method that stands there by its dotted path, nor a key that is 
 
 import json
 import sys
+from pathlib import Path
 
 from pipeline.command import Paths, run
 from pipeline.config import own_code
@@ -24,10 +25,36 @@ def check(params: Params, paths: Paths) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps(of_stage(params, stage), indent=2) + "\n")
     paths.checked.write_text("params.yaml is in order\n")
+    watch(params, paths)
     for path in (params.data.name, params.algorithm, params.problem, params.partition.scheme):
         if "." in path and (file := own_code.unwatched(path)):
             folders = ", ".join(own_code.FOLDERS)
             print(f"note: DVC watches {folders}, not {file}: after an edit, dvc repro --force.", file=sys.stderr)
+
+
+def watch(params: Params, paths: Paths) -> None:
+    """Put a link to a user's own data where DVC looks for them, or for other data a file that never changes: dvc.yaml
+    cannot name a place that params.yaml names."""
+    place, data = paths.source, paths.placed(params.data)
+    if place.is_symlink() or place.exists():
+        place.unlink()
+    if not params.data.dataset.own or not data.path:
+        place.write_text("no data of your own\n")
+        return
+    source = Path(data.path).resolve()
+    # Of a link to a file DVC would see the link alone.
+    folder = source if source.is_dir() else source.parent
+    if paths.root.is_relative_to(folder) or (folder != source and _many(folder)):
+        place.write_text(f"{source}\n")
+        fix = "put it into a folder of its own, or after an edit dvc repro --force."
+        print(f"note: DVC does not watch {source}: {fix}", file=sys.stderr)
+        return
+    place.symlink_to(folder)
+
+
+def _many(folder: Path, limit: int = 200) -> bool:
+    """Whether so many files lie in the folder, and below, that hashing them all for the sake of one makes no sense."""
+    return sum(1 for _, file in zip(range(limit + 1), folder.rglob("*"), strict=False)) > limit
 
 
 if __name__ == "__main__":

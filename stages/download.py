@@ -12,7 +12,7 @@ def download(params: Params, paths: Paths) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "note.txt").write_text("The toy problem draws its clients from the seed; nothing is downloaded.\n")
         return
-    print(prepare(params.data.name, folder, paths.from_root(params.data.mirror), settings=params.data))
+    print(prepare(params.data.name, folder, paths.from_root(params.data.mirror), settings=paths.placed(params.data)))
 
 
 if __name__ == "__main__":

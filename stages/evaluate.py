@@ -29,6 +29,7 @@ def evaluate(params: Params, paths: Paths) -> None:
 def image_report(params: Params, paths: Paths, record: Record) -> str:
     raw, partition = load(paths.raw(params.data.name)).first(params.subset), Partition.load(paths.partition)
     use_tensor_cores(params.train.precision)
+    params = resolve(params, raw.info)
     problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
     model, data = problem.model, problem.data
     variables = {name: value.to(data.device) for name, value in load_variables(paths.model).items()}

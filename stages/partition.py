@@ -2,7 +2,8 @@
 
 from pipeline.command import Paths, run
 from pipeline.data.datasets import load
-from pipeline.data.partition import make_partition, summary_table
+from pipeline.data.own_partition import partition_of
+from pipeline.data.partition import summary_table
 from pipeline.data.sets.registry import TOY
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
@@ -15,7 +16,7 @@ def partition(params: Params, paths: Paths) -> None:
         paths.partition_summary.write_text("The toy problem has no samples to deal out.\n")
         return
     raw = load(paths.raw(params.data.name)).first(params.subset)
-    result = make_partition(raw.train_labels, raw.name, raw.classes, resolve(params).partition, params.seed)
+    result = partition_of(raw, params.data, resolve(params, raw.info).partition, params.seed)
     paths.partition.parent.mkdir(parents=True, exist_ok=True)
     result.save(paths.partition)
     paths.partition_summary.write_text(summary_table(result) + "\n")

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.command import PARENT, Paths, run
 from pipeline.config.spec import dotted
+from pipeline.data.datasets import load
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.report.record import describe
@@ -23,10 +24,20 @@ from pipeline.training.tasks import load_task
 
 
 def train_stage(params: Params, paths: Paths) -> None:
-    params = resolve(params)
+    params = resolve_all(params, paths)
     share = share_of(params.train)
     with companions(share):
         train_share(params, paths, share)
+
+
+def resolve_all(params: Params, paths: Paths) -> Params:
+    """Without any `auto`; of a user's own data that takes a look at them."""
+    if params.data.dataset.info or params.data.dataset.problem:
+        return resolve(params)
+    found = resolve(params, load(paths.raw(params.data.name)).info)
+    if params.model.name == "auto":
+        print(f"train: model.name: auto = {found.model.name}", file=sys.stderr)
+    return found
 
 
 def train_share(params: Params, paths: Paths, share: Share) -> None:

@@ -9,6 +9,21 @@ from pipeline.config.spec import Auto, PositiveInt, Section, param
 
 
 @dataclass(frozen=True)
+class Loss(Section):
+    """Of one sample; the mean is what clients and server minimise."""
+
+    name: Literal["auto", "cross_entropy", "squared", "huber"] = param(
+        "auto", "auto = cross_entropy for classes, squared for numbers; huber = linear in large errors"
+    )
+    huber_delta: float = param(
+        1.0, "of huber: errors above it count linearly; in standard deviations of the target", gt=0
+    )
+    class_weights: Literal["none", "balanced"] = param(
+        "none", "of cross_entropy: balanced = a class counts by one over its training samples"
+    )
+
+
+@dataclass(frozen=True)
 class Federation(Section):
     """Who takes part, and with how much data."""
 

@@ -4,6 +4,9 @@
     test_images.npy   uint8 [T, C, H, W]      test_labels.npy   int64 [T]
     meta.json         name, classes, source, counts, and shape and sha256 of each array
 
+A user's own data have owners.npy and perhaps groups.npy, int64 [M], perhaps float32 samples, float64 targets where
+these are numbers, names and notes in meta.json, and preprocessing.json: see `pipeline.data.raw`.
+
 The folder's bytes depend on the content only, not on the place it was fetched from: machines with different
 mirrors agree on every hash downstream.
 """
@@ -20,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.originals.fetching import Source, fetch
-from pipeline.data.raw import ARRAYS, RawDataset, digest
+from pipeline.data.raw import ARRAYS, FURTHER, SELECTION, VALIDATION, RawDataset, digest
 from pipeline.data.sets.registry import dataset_named
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
 
-META = "meta.json"
+META, PREPROCESSING = "meta.json", "preprocessing.json"
+TEXTS = ("client_names", "class_names", "notes")
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +61,21 @@ def prepare(
     raw = dataset.read(contents, settings or Data(name=name))
     _write(raw, origin, folder)
     counts = f"{len(raw.train_labels)} training and {len(raw.test_labels)} test images"
-    return f"{name}: {counts} from {', '.join(places)}"
+    if raw.own:
+        counts, places = _counts(raw), [str(getattr(settings, "path", name))]
+    return "\n".join([f"{name}: {counts} from {', '.join(places)}", *(f"note: {note}" for note in raw.notes)])
+
+
+def _counts(raw: RawDataset) -> str:
+    """How much there is of own data."""
+    assert raw.owners is not None
+    sets = {"validation": VALIDATION, "selection": SELECTION}
+    given = {name: int((raw.owners == code).sum()) for name, code in sets.items()} | {"test": len(raw.test_labels)}
+    server = "".join(f", {count} {name}" for name, count in given.items() if count)
+    clients = f" of {len(raw.client_names)} clients" if raw.client_names else ""
+    what = f"{raw.classes} classes" if raw.classes else "a number to predict"
+    shape = f"{raw.info.channels} features" if raw.info.size == 1 else f"{raw.info.size} x {raw.info.size} pixels"
+    return f"{raw.info.images} samples{clients}{server}; {shape}, {what};"
 
 
 def _write(raw: RawDataset, source: str, folder: Path) -> None:
@@ -74,8 +92,13 @@ def _write(raw: RawDataset, source: str, folder: Path) -> None:
             "counts": {"train": len(raw.train_labels), "test": len(raw.test_labels)},
             "arrays": {},
         }
-        for name in ARRAYS:
+        if raw.own:
+            meta |= {name: list(getattr(raw, name)) for name in TEXTS}
+            (partial / PREPROCESSING).write_text(json.dumps(raw.preprocessing, indent=2) + "\n", encoding="utf-8")
+        for name in (*ARRAYS, *FURTHER):
             array = getattr(raw, name)
+            if array is None:
+                continue
             np.save(partial / f"{name}.npy", array, allow_pickle=False)
             meta["arrays"][name] = {"shape": list(array.shape), "sha256": digest(array)}
         (partial / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
@@ -100,7 +123,11 @@ def load(folder: Path) -> RawDataset:
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         name, classes, recorded = str(meta["name"]), int(meta["classes"]), meta["arrays"]
-        expected = {array: (tuple(recorded[array]["shape"]), recorded[array]["sha256"]) for array in ARRAYS}
+        names = [*ARRAYS, *(array for array in FURTHER if array in recorded)]
+        expected = {array: (tuple(recorded[array]["shape"]), recorded[array]["sha256"]) for array in names}
+        more: dict[str, Any] = {text: tuple(meta[text]) for text in TEXTS if text in meta}
+        if more:
+            more["preprocessing"] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise damaged(META, "it is missing") from None
     except (ValueError, KeyError, TypeError):
@@ -119,6 +146,6 @@ def load(folder: Path) -> RawDataset:
         if digest(arrays[array]) != sha256:
             raise damaged(file, f"its content is not what {META} records (sha256)")
     try:
-        return RawDataset(name, classes, **arrays)
+        return RawDataset(name, classes, **arrays, **more)
     except ValueError as error:
         raise damaged(META, str(error)) from None

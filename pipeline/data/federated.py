@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline import randomness
 from pipeline.data import scaling
 from pipeline.data.arrays import Samples, stored
+from pipeline.data.losses import Loss
 from pipeline.data.partition import Partition, label_shares
 from pipeline.data.raw import RawDataset
 from pipeline.data.scaling import Scaling
@@ -36,6 +37,20 @@ class Parts:
         return clients.repeat_interleave(self.sizes)
 
 
+@dataclass(frozen=True)
+class Unit:
+    """Targets that are numbers are (y - shift) / spread in training; the spread brings errors back to theirs."""
+
+    shift: float = 0.0
+    spread: float = 1.0
+
+    def scaled(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
+        """Classes stay what they are."""
+        if not targets.is_floating_point():
+            return targets
+        return ((targets - self.shift) / self.spread).to(dtype)
+
+
 @dataclass(frozen=True, eq=False)
 class FederatedData:
     """Images stay as stored, uint8 or float, except the server's validation set, which every round needs whole. A
@@ -55,7 +70,9 @@ class FederatedData:
     | test_images, _labels | the test set | stored [T, C, H, W], int64 [T] |
     | kinds, oracle_weights | of each client | N, dtype [N] |
     | pixel_orders | each client's order of pixels; None if no client's is shuffled | int64 [N, HW] |
-    | scaling | how stored floats are scaled; None for uint8, which are divided by 255 | |
+    | scaling | how stored floats are scaled; None: uint8 are divided by 255, others stay | |
+    | unit | of targets that are numbers (`classes` 0): labels here are in it | |
+    | loss | of one sample | |
     """
 
     images: Tensor = field(repr=False)
@@ -77,6 +94,8 @@ class FederatedData:
     client_labels: list[list[int]] = field(repr=False)
     pixel_orders: Tensor | None = field(default=None, repr=False)
     scaling: Scaling | None = None
+    unit: Unit = Unit()
+    loss: Loss = Loss()
 
     @classmethod
     def build(
@@ -84,7 +103,7 @@ class FederatedData:
     ) -> FederatedData:
         """Move the data to the device. Raises UserError if the partition was made of other data."""
         rows = [partition.indices, partition.validation_indices, partition.server_validation]
-        rows.append(partition.server_selection)
+        rows += [partition.server_selection, partition.server_test]
         top = max(int(part.max(initial=-1)) for part in rows)
         if (partition.dataset, partition.classes) != (raw.name, raw.classes) or top >= len(raw.train_labels):
             raise UserError(
@@ -102,30 +121,37 @@ class FederatedData:
 
         validation_images, validation_labels = server(partition.server_validation)
         selection_images, selection_labels = server(partition.server_selection)
+        test_images, test_labels = tensor(raw.test_images), tensor(raw.test_labels)
+        if len(partition.server_test):
+            test_images, test_labels = server(partition.server_test)
+        unit = Unit()
+        if not raw.classes:
+            unit = Unit(*_mean_and_deviation(partition))
         return cls(
             images=tensor(raw.train_images),
             indices=tensor(partition.indices),
-            labels=tensor(partition.labels),
+            labels=unit.scaled(tensor(partition.labels), dtype),
             starts=tensor(partition.offsets[:-1]),
             sizes=tensor(partition.sizes),
             validation_images=scale(validation_images, dtype),
-            validation_labels=validation_labels,
+            validation_labels=unit.scaled(validation_labels, dtype),
             selection_images=selection_images,
-            selection_labels=selection_labels,
-            test_images=tensor(raw.test_images),
-            test_labels=tensor(raw.test_labels),
+            selection_labels=unit.scaled(selection_labels, dtype),
+            test_images=test_images,
+            test_labels=unit.scaled(test_labels, dtype),
             classes=raw.classes,
             kinds=list(partition.kinds),
             oracle_weights=tensor(partition.oracle_weights()).to(dtype),
             wrong=tensor(partition.labels != raw.train_labels[partition.indices]),
             own_validation=Parts(
                 tensor(partition.validation_indices),
-                tensor(partition.validation_labels),
+                unit.scaled(tensor(partition.validation_labels), dtype),
                 tensor(partition.validation_offsets[:-1]),
                 tensor(partition.validation_sizes),
             ),
             client_labels=partition.client_labels,
             pixel_orders=_pixel_orders(partition, raw.train_images[0, 0].size, device),
+            unit=unit,
         )
 
     @classmethod
@@ -203,8 +229,13 @@ class FederatedData:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of scaled images, and so of the whole computation."""
-        return self.validation_images.dtype
+        """Of the whole computation, and of scaled images (whole numbers stay what they are)."""
+        return self.oracle_weights.dtype
+
+    @property
+    def outputs(self) -> int:
+        """Of a network: one per class; one number."""
+        return self.classes or 1
 
     def scaled(self, images: Tensor) -> Tensor:
         """Stored images as networks take them."""
@@ -260,6 +291,19 @@ def _pixel_orders(partition: Partition, pixels: int, device: torch.device) -> Te
     return torch.tensor(orders, device=device)
 
 
+def _mean_and_deviation(partition: Partition) -> tuple[float, float]:
+    """Of the targets, by the clients' sums and counts; the median client's, so that one bad client decides nothing."""
+    parts = np.split(partition.labels, partition.offsets[1:-1])
+    shift = float(np.median([part.mean() for part in parts]))
+    spread = float(np.median([np.square(part - shift).mean() for part in parts])) ** 0.5
+    return shift, spread or float(np.abs(partition.labels - shift).max()) or 1.0
+
+
 def scale(images: Tensor, dtype: torch.dtype, scaling: Scaling | None = None) -> Tensor:
-    """Stored images in `dtype`: by the scaling, or uint8 0..255 to [0, 1]."""
-    return scaling(images).to(dtype) if scaling else images.to(dtype).div_(255)
+    """Stored images in `dtype`: by the scaling; uint8 0..255 to [0, 1], other numbers as they are. Whole numbers stay
+    whole."""
+    if scaling:
+        return scaling(images).to(dtype)
+    if images.dtype == torch.uint8:
+        return images.to(dtype).div_(255)
+    return images.to(dtype) if images.is_floating_point() else images

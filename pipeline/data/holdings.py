@@ -12,7 +12,8 @@ Draw = Callable[..., np.random.Generator]
 
 @dataclass(frozen=True)
 class Holding:
-    """What one client holds. indices, labels: [n] int64. client_labels: labels it nominally holds, ascending.
+    """What one client holds. indices: [n] int64. labels: [n], int64, or float64 where targets are numbers.
+    client_labels: labels it nominally holds, ascending.
 
     copy_of: the client this is an exact copy of: both are cut alike into training and validation parts.
     validation: [n] bool, the client's own validation part, where the scheme itself decides it.
@@ -28,7 +29,12 @@ class Holding:
 
 def clean_holding(indices: np.ndarray, labels: np.ndarray) -> Holding:
     """All labels true."""
-    return Holding(indices, labels, "clean", np.unique(labels).tolist())
+    return Holding(indices, labels, "clean", held_labels(labels))
+
+
+def held_labels(labels: np.ndarray) -> list[int]:
+    """Which there are, ascending; none, where targets are numbers."""
+    return np.unique(labels).tolist() if labels.dtype.kind == "i" else []
 
 
 def at_most(bound: int) -> str:

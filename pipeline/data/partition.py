@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.holdings import Draw, Holding
-from pipeline.data.schemes import SCHEMES, Scheme
+from pipeline.data.partition_rules import check
+from pipeline.data.schemes.natural import UNKNOWN
 from pipeline.data.settings import PartitionSettings
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
@@ -44,13 +46,16 @@ class Partition:
 
     | field | what | shape |
     |---|---|---|
-    | kinds | clean, noisy, flipped, shuffled, duplicate or small | N |
+    | kinds | clean, noisy, flipped, shuffled, duplicate, small or unknown | N |
+    | names | what the clients are called | N |
     | client_labels | labels the client nominally holds, ascending | N lists |
-    | indices, labels | training parts, client after client | [S] int64 |
+    | indices, labels | training parts, client after client; labels float64 where targets are numbers | [S] int64 |
     | offsets | client i's part is offsets[i] to offsets[i+1] | [N+1] int64 |
     | validation_* | the clients' own validation parts, likewise | [S_v], [S_v], [N+1] int64 |
     | quality | share of right labels; 0 for random labels and shuffled pixels | N in [0, 1] |
     | server_validation, server_selection | the server's sets, true labels | [V], [V_s] int64 |
+    | server_test | training rows that are the test set, where the data have none | [T] int64 |
+    | class_names | of each class; none: their numbers | classes |
     """
 
     dataset: str
@@ -69,6 +74,18 @@ class Partition:
     validation_offsets: np.ndarray = field(repr=False)
     server_validation: np.ndarray = field(repr=False)
     server_selection: np.ndarray = field(repr=False)
+    server_test: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    names: list[str] = field(default_factory=list)
+    class_names: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", [f"client {i}" for i in range(self.clients)])
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known of each client if it is clean."""
+        return UNKNOWN not in self.kinds
 
     @property
     def clients(self) -> int:
@@ -91,8 +108,11 @@ class Partition:
         return np.array([kind == "clean" for kind in self.kinds])
 
     def label_counts(self) -> np.ndarray:
-        """[N, classes] int64: labels, as the client believes them, of each training part."""
+        """[N, classes] int64: labels, as the client believes them, of each training part; the sizes alone, [N, 1],
+        where targets are numbers."""
         owner = np.repeat(np.arange(self.clients), self.sizes)
+        if not self.classes:
+            return self.sizes[:, None]
         flat = np.bincount(owner * self.classes + self.labels, minlength=self.clients * self.classes)
         return flat.reshape(self.clients, self.classes)
 
@@ -111,7 +131,9 @@ class Partition:
         for name in ARRAYS:
             array = getattr(self, name)
             digest.update(f"{name} {len(array)}\n".encode())
-            digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+            digest.update(np.ascontiguousarray(array, dtype=_kind(name, self.classes)).tobytes())
+        if len(self.server_test):
+            digest.update(np.ascontiguousarray(self.server_test, dtype="<i8").tobytes())
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:
@@ -128,10 +150,13 @@ class Partition:
                 "kinds",
                 "client_labels",
                 "quality",
+                "names",
+                "class_names",
                 "hash",
             )
         }
-        arrays = {name: np.asarray(getattr(self, name), dtype="<i8") for name in ARRAYS}
+        names = (*ARRAYS, "server_test")
+        arrays = {name: np.asarray(getattr(self, name), dtype=_kind(name, self.classes)) for name in names}
         path.parent.mkdir(parents=True, exist_ok=True)
         partial_file = path.with_name(f".{path.name}.partial")
         try:
@@ -149,7 +174,8 @@ class Partition:
         try:
             with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
-                arrays = {name: file[name].astype(np.int64) for name in ARRAYS}
+                names = (*ARRAYS, "server_test")
+                arrays = {name: file[name].astype(_kind(name, about["classes"])) for name in names}
             recorded = about.pop("hash")
             result = cls(**about, **arrays)
         except FileNotFoundError:
@@ -159,6 +185,11 @@ class Partition:
         if result.hash != recorded:
             raise UserError(f"{path} is damaged: its content is not what its hash records. {fix}")
         return result
+
+
+def _kind(name: str, classes: int) -> str:
+    """How an array is stored: targets that are numbers are no whole ones."""
+    return "<f8" if not classes and name in ("labels", "validation_labels") else "<i8"
 
 
 def label_shares(counts: np.ndarray, clean: np.ndarray) -> np.ndarray:
@@ -187,23 +218,45 @@ def make_partition(
     validation, selection = _server_sets(labels, classes, partition_params, draw)
     pool = np.setdiff1d(np.arange(len(labels)), np.concatenate([validation, selection]))
     scheme = partition_params.dealing
-    settings = getattr(partition_params, scheme.name)
-    shares = scheme.deal(pool, labels[pool], classes, settings, draw)
+    shares = scheme.deal(pool, labels[pool], classes, getattr(partition_params, scheme.name), draw)
+    about = {
+        "validation_per_label": partition_params.validation_per_label,
+        "selection_per_label": partition_params.selection_per_label,
+    }
+    result = assembled(dataset, classes, labels, shares, partition_params, seed, about, validation, selection)
+    check(result, labels, scheme)
+    return result
+
+
+def assembled(
+    dataset: str,
+    classes: int,
+    labels: np.ndarray,
+    shares: list[Holding],
+    partition_params: PartitionSettings,
+    seed: int,
+    about: dict[str, Any],
+    validation: np.ndarray,
+    selection: np.ndarray,
+    *,
+    test: np.ndarray | None = None,
+    names: Sequence[str] = (),
+    class_names: Sequence[str] = (),
+    groups: np.ndarray | None = None,
+) -> Partition:
+    """What clients hold, cut into training and validation parts. labels, groups: [M], of all training images."""
+    scheme, draw = partition_params.dealing, partial(numpy_generator, seed)
     own = partition_params.client_validation
     if isinstance(own, str):
         raise ValueError("client_validation is still auto: resolve the settings first")
-    in_validation = [_own_validation(share, own, draw, client) for client, share in enumerate(shares)]
-    result = Partition(
+    in_validation = [_own_validation(share, own, draw, client, groups) for client, share in enumerate(shares)]
+    settings = dataclasses.asdict(getattr(partition_params, scheme.name))
+    return Partition(
         dataset=dataset,
         classes=classes,
         scheme=scheme.name,
         seed=seed,
-        settings={
-            "validation_per_label": partition_params.validation_per_label,
-            "selection_per_label": partition_params.selection_per_label,
-            "client_validation": own,
-            **dataclasses.asdict(settings),
-        },
+        settings=about | {"client_validation": own, **settings},
         kinds=[share.kind for share in shares],
         client_labels=[share.client_labels for share in shares],
         quality=[_quality(share, labels) for share in shares],
@@ -211,9 +264,10 @@ def make_partition(
         **_flat("validation_", shares, in_validation),
         server_validation=validation,
         server_selection=selection,
+        server_test=np.zeros(0, dtype=np.int64) if test is None else test,
+        names=list(names),
+        class_names=list(class_names),
     )
-    check(result, labels, scheme)
-    return result
 
 
 def _server_sets(
@@ -247,12 +301,16 @@ def _server_sets(
     return np.concatenate(validation), np.concatenate(selection)
 
 
-def _own_validation(share: Holding, part: float, draw: Draw, client: int) -> np.ndarray:
-    """[n] bool: samples of the client's validation part. All copies of an image go to the same side."""
+def _own_validation(
+    share: Holding, part: float, draw: Draw, client: int, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """[n] bool: samples of the client's validation part. All copies of an image, and all of a group, go to the same
+    side."""
     if share.validation is not None:
         return share.validation
     target = min(round(part * len(share.indices)), len(share.indices) - 1)
-    images, which, copies = np.unique(share.indices, return_inverse=True, return_counts=True)
+    units = share.indices if groups is None else groups[share.indices]
+    images, which, copies = np.unique(units, return_inverse=True, return_counts=True)
     owner = client if share.copy_of is None else share.copy_of
     order = draw("client-validation", owner).permutation(len(images))
     chosen = np.zeros(len(images), dtype=bool)
@@ -262,7 +320,9 @@ def _own_validation(share: Holding, part: float, draw: Draw, client: int) -> np.
 
 def _quality(share: Holding, true_labels: np.ndarray) -> float:
     """Random labels are right by chance alone, which is no quality."""
-    return 0.0 if share.kind in ("noisy", "shuffled") else float((share.labels == true_labels[share.indices]).mean())
+    if share.kind in ("noisy", "shuffled"):
+        return 0.0
+    return 1.0 if not len(share.indices) else float((share.labels == true_labels[share.indices]).mean())
 
 
 def _flat(prefix: str, shares: list[Holding], masks: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -272,59 +332,6 @@ def _flat(prefix: str, shares: list[Holding], masks: list[np.ndarray]) -> dict[s
         f"{prefix}labels": np.concatenate([share.labels[mask] for share, mask in pairs]),
         f"{prefix}offsets": np.cumsum([0, *(int(mask.sum()) for mask in masks)], dtype=np.int64),
     }
-
-
-def check(partition: Partition, true_labels: np.ndarray, scheme: Scheme | None = None) -> None:
-    """The rules at the top of this file; ValueError names the one that is broken, and by whom.
-
-    true_labels: [M] of the training images. scheme: where it is none of ours. If one is broken, the scheme is at fault.
-    """
-
-    def require(holds: bool, rule: str) -> None:
-        if not holds:
-            raise ValueError(f"partition {partition.scheme}: {rule}")
-
-    p, repeats = partition, (scheme or SCHEMES[partition.scheme]).repeats
-    count = len(true_labels)
-    for indices, labels, offsets in (
-        (p.indices, p.labels, p.offsets),
-        (p.validation_indices, p.validation_labels, p.validation_offsets),
-    ):
-        require(len(offsets) == p.clients + 1 == len(p.client_labels) + 1, "one offset and label list per client")
-        require(
-            offsets[0] == 0 and offsets[-1] == len(indices) == len(labels),
-            "offsets end where the samples end",
-        )
-        require(bool(np.all((indices >= 0) & (indices < count))), "indices are rows of the training images")
-        require(bool(np.all((labels >= 0) & (labels < p.classes))), f"labels lie in 0..{p.classes - 1}")
-    require(p.clients > 0, "there is a client")
-    server = np.concatenate([p.server_validation, p.server_selection])
-    require(len(np.unique(server)) == len(server), "the server's sets are disjoint and hold no image twice")
-    for name, rows in (("validation", p.server_validation), ("selection", p.server_selection)):
-        per_label = np.bincount(true_labels[rows], minlength=p.classes)
-        require(
-            bool(np.all(per_label == len(rows) // p.classes)),
-            f"the {name} set holds every label equally often",
-        )
-    taken = np.zeros(count, dtype=bool)
-    taken[server] = True
-    by_clean = np.zeros(count, dtype=bool)
-    for i, kind in enumerate(p.kinds):
-        part = slice(p.offsets[i], p.offsets[i + 1])
-        own = slice(p.validation_offsets[i], p.validation_offsets[i + 1])
-        held = np.concatenate([p.indices[part], p.validation_indices[own]])
-        require(part.stop > part.start, f"client {i} holds a training sample")
-        require(not taken[held].any(), f"client {i} holds no image of the server's sets")
-        require(
-            not np.isin(p.validation_indices[own], p.indices[part]).any(),
-            f"client {i}'s two parts are disjoint",
-        )
-        require(repeats or len(np.unique(held)) == len(held), f"client {i} holds no image twice")
-        if kind == "clean":
-            believed = np.concatenate([p.labels[part], p.validation_labels[own]])
-            require(np.array_equal(believed, true_labels[held]), f"clean client {i}'s labels are the true ones")
-            require(repeats or not by_clean[held].any(), f"clean client {i} shares no image with a clean one")
-            by_clean[held] = True
 
 
 # ------------------------------------------------------------------------------------------- summary

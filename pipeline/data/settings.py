@@ -14,6 +14,7 @@ from pipeline.config.spec import (
     OpenSection,
     PositiveInt,
     Section,
+    Within,
     one_section_each,
     param,
 )
@@ -22,10 +23,12 @@ from pipeline.data.sets.base import Dataset
 from pipeline.data.sets.registry import DATASETS, dataset_named
 from pipeline.errors import UserError
 
+Share = Annotated[float, Within(ge=0, le=0.5)]
+
 
 @dataclass(frozen=True)
 class Data(Section):
-    """Which images, or the toy."""
+    """Which samples: a known data set, your own, or the toy."""
 
     name: Annotated[str, Named(tuple(DATASETS), "a Dataset of your own")] = param(
         "digits", "data set: " + "; ".join(f"{name} = {dataset.summary}" for name, dataset in DATASETS.items())
@@ -35,6 +38,26 @@ class Data(Section):
         "folder or base URL holding <name>/<original file names>, tried before the public sources;"
         " the environment variable FEDBILEVEL_DATA_MIRROR wins over it",
     )
+
+    path: str | None = param(None, "your own data: the folder of images, the table or folder of tables, the .npz file")
+    label: str | None = param(None, "of a table: the column to predict")
+    client: str | None = param(None, "of a table: the column that says whose row it is; null = dealt by a scheme")
+    features: list[str] | Auto = param("auto", "of a table: the columns to predict from; auto = all others")
+    task: Literal["auto", "classification", "regression"] = param(
+        "auto", "of a table or arrays; auto = classification for texts, true/false and at most 20 whole numbers"
+    )
+    group: str | None = param(
+        None, "of a table: a column; rows of one group (a person, a day) never lie on both sides of a split"
+    )
+    image_size: PositiveInt | Auto = param(
+        "auto", "of a folder: all images are brought to that many pixels square; auto = the commonest longer side"
+    )
+    channels: Literal["auto", 1, 3] = param("auto", "of a folder: 1 = grey | 3 = colour | auto = 3 if any has colours")
+    validation_share: Share = param(0.1, "of your own data without a validation set: held out for the server")
+    selection_share: Share = param(0.05, "likewise without a selection set, which no method sees")
+    test_share: Share = param(0.2, "likewise without a test set")
+    bad: list[str] = param([], "names of clients known to be bad; none = it is unknown which are")
+    skip_unreadable: bool = param(False, "of a folder: leave out images that cannot be read, and name them")
 
     @property
     def dataset(self) -> Dataset:
@@ -55,8 +78,10 @@ class Subset(Section):
 class PartitionSettings(OpenSection):
     """Who holds what."""
 
-    scheme: Annotated[str, Named(tuple(SCHEMES), "a Scheme of your own")] = param(
-        "lead", "how training samples are dealt to clients; the section of that name holds its settings"
+    scheme: Annotated[str, Named(("auto", *SCHEMES), "a Scheme of your own")] = param(
+        "auto",
+        "how training samples are dealt to clients; the section of that name holds its settings; auto = natural for"
+        " your own data with clients, iid for those without, few_shot for characters, else lead",
     )
     validation_per_label: NonNegativeInt | Auto = param(
         "auto",
@@ -76,7 +101,9 @@ class PartitionSettings(OpenSection):
 
     @property
     def dealing(self) -> Scheme:
-        """What `scheme` names."""
+        """What `scheme` names; ValueError while it is auto."""
+        if self.scheme == "auto":
+            raise ValueError("partition.scheme is still auto: resolve the settings first")
         return scheme_named(self.scheme)
 
 

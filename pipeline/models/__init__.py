@@ -22,7 +22,7 @@ from pipeline.models.flat import FlatModel
 from pipeline.models.networks import Normalise, cnn, conv4, lenet5, lenet_wide, linear, mlp, mlp3
 from pipeline.models.resnet import resnet18
 
-__all__ = ["MODELS", "FlatModel", "Normalise", "build", "source_files"]
+__all__ = ["AUTOMATIC", "MODELS", "FlatModel", "Normalise", "automatic", "build", "source_files"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
@@ -34,6 +34,24 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "conv4": conv4,
     "resnet18": resnet18,
 }
+
+AUTOMATIC = {
+    "lenet5": "images of 12 to 64 pixels",
+    "conv4": "larger images",
+    "mlp": "smaller ones, and vectors",
+    "linear": "vectors, if there are fewer than 1000",
+}
+"""What `model.name: auto` chooses from, and when."""
+
+
+def automatic(size: int, samples: int) -> str:
+    """A network for images of size x size pixels, or, at size 1, for vectors."""
+    if size == 1:
+        return "mlp" if samples >= 1000 else "linear"
+    if size < 12:
+        return "mlp"
+    return "lenet5" if size <= 64 else "conv4"
+
 
 _FORM = "(channels, image_size, classes, **options) -> torch.nn.Module"
 

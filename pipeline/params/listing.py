@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pipeline.data.sets.base import Dataset
 from pipeline.data.sets.registry import DATASETS
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Algorithm
@@ -23,12 +24,13 @@ ROOMS = {
     "consensus": ("local steps", "consensus", "many local steps, then the server"),
 }
 """Folder of methods -> its title in params.yaml, its title in README.md and what its methods have in common."""
-KINDS: dict[str | None, str] = {
-    None: "images",
-    "few_shot": "characters, with `partition.scheme: few_shot`",
-    "toy": "closed forms",
+KINDS: dict[str, Callable[[Dataset], bool]] = {
+    "images": lambda dataset: not dataset.problem and not dataset.own,
+    "characters, with `partition.scheme: few_shot`": lambda dataset: dataset.problem == "few_shot",
+    "your own data (docs/own-data.md)": lambda dataset: dataset.own,
+    "closed forms": lambda dataset: dataset.problem == "toy",
 }
-"""The one problem that data sets serve, if there is one -> what these are."""
+"""Kinds of data sets: which they are."""
 README, PARAMS, PAGE = Path("README.md"), Path("params.yaml"), Path("docs/methods.md")
 
 
@@ -38,9 +40,11 @@ def written() -> dict[Path, str]:
     for room, (title, *_) in ROOMS.items():
         names = " | ".join(method.name for method in methods_in(room))
         params = re.sub(rf"^# {title}: .*$", f"# {title}: {names}", params, flags=re.MULTILINE)
-    for problem, title in KINDS.items():
-        params = re.sub(rf"^  # {title}: .*$", f"  # {title}: {' | '.join(_data(problem))}", params, flags=re.MULTILINE)
-    sets = "; ".join(f"{title}: {', '.join(_data(problem))}" for problem, title in KINDS.items())
+    kinds = {title: [name for name, each in DATASETS.items() if of(each)] for title, of in KINDS.items()}
+    for title, members in kinds.items():
+        old = rf"^  # {re.escape(title)}: .*$"
+        params = re.sub(old, f"  # {title}: {' | '.join(members)}", params, flags=re.MULTILINE)
+    sets = "; ".join(f"{title}: {', '.join(members)}" for title, members in kinds.items())
     readme = _between(README.read_text(encoding="utf-8"), "methods", _families())
     return {
         Path("params.schema.json"): json.dumps(schema(), indent=2) + "\n",
@@ -59,10 +63,6 @@ def problems_of(methods: Iterable[Algorithm]) -> list[str]:
     """What at least one of them fits."""
     listed = list(methods)
     return [problem for problem in PROBLEMS if any(fits(method, problem) for method in listed)]
-
-
-def _data(problem: str | None) -> list[str]:
-    return [name for name, dataset in DATASETS.items() if dataset.problem == problem]
 
 
 def _families() -> str:

@@ -7,33 +7,56 @@ from typing import Any
 
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.schemes.base import settled
+from pipeline.data.schemes.natural import NATURAL
 from pipeline.data.sets.base import DatasetInfo
 from pipeline.data.settings import PartitionSettings
 from pipeline.data.sizes import CLIENT_VALIDATION, Sizes, sizes
 from pipeline.methods.registry import heads, made_for, method_for
+from pipeline.models import automatic
 from pipeline.params.tree import Params, Problems
 from pipeline.problems.forms import Facts
 from pipeline.problems.registry import PROBLEMS
 
 
-def resolve(params: Params) -> Params:
+def resolve(params: Params, info: DatasetInfo | None = None) -> Params:
     """Replace every `auto` that depends on the data, the problem or the method by its value; the toy deals out no
-    samples, so none counts."""
+    samples, so none counts.
+
+    info: of the data, once they are read. Of a user's own data nothing is known before: what depends on it stays auto
+    without it. Resolving again changes nothing.
+    """
     problem = problem_in_use(params)
     params = replace(params, problem=problem, algorithm=method_for(params.algorithm, problem))
     if params.data.dataset.problem == "toy":
-        part = replace(params.partition, client_validation=0.0)
+        part = replace(params.partition, scheme=settled(params.partition.scheme, "lead"), client_validation=0.0)
         return replace(params, partition=part, federation=replace(params.federation, batch_size=1))
-    info = params.data.dataset.info
-    assert info
+    info = params.data.dataset.info or info
+    if not info:
+        return params
+    part = replace(params.partition, scheme=settled(params.partition.scheme, automatic_scheme(params, info)))
     size = sizes(info.images, info.few_shot)
     federation = replace(params.federation, batch_size=settled(params.federation.batch_size, size.batch_size))
-    params = replace(params, problems=_problems(params, info), federation=federation)
+    model = replace(params.model, name=settled(params.model.name, automatic(info.size, info.images)))
+    loss = replace(params.loss, name=settled(params.loss.name, "cross_entropy" if info.classes else "squared"))
+    params = replace(params, partition=part, federation=federation, model=model, loss=loss)
+    params = replace(params, problems=_problems(params, info))
     return replace(params, partition=_partition(params, info, size))
 
 
+def automatic_scheme(params: Params, info: DatasetInfo | None) -> str:
+    """What `partition.scheme: auto` stands for."""
+    dataset = params.data.dataset
+    if info and info.clients:
+        return NATURAL.name
+    if dataset.own:
+        return "iid"
+    return next(
+        (name for name, scheme in SCHEMES.items() if dataset.problem and scheme.own_problem == dataset.problem), "lead"
+    )
+
+
 def _problems(params: Params, info: DatasetInfo) -> Problems:
-    facts = Facts(heads(params.method), params.partition.dealing.clean_validation, info.channels > 1)
+    facts = Facts(heads(params.method), params.partition.dealing.clean_validation, info.channels > 1 and info.size > 1)
     known = PROBLEMS | {params.formulation.name: params.formulation}
     problems: Any = params.problems
     return replace(problems, **{name: each.resolve(getattr(problems, name), facts) for name, each in known.items()})

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipeline.data.schemes import SCHEMES
+from pipeline.data.schemes.natural import NATURAL
 from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
-from pipeline.params.resolve import problem_in_use
+from pipeline.params.resolve import automatic_scheme, problem_in_use
 from pipeline.params.tree import Params
 from pipeline.problems.registry import OWN_DATA, problem_named
 
 
 def check_rules(params: Params) -> None:
     """UserError for the first setting that cannot work, whatever the data."""
+    _own_data(params)
+    if params.partition.scheme == "auto":
+        # Of own data nothing is known yet; neither of the schemes it can stand for breaks any of the rules below.
+        automatic = automatic_scheme(params, params.data.dataset.info)
+        params = replace(params, partition=replace(params.partition, scheme=automatic))
     _problem(params)
     for name, scheme in SCHEMES.items():
         scheme.check(f"partition.{name}", getattr(params.partition, name))
@@ -23,6 +31,25 @@ def check_rules(params: Params) -> None:
         _validation(params)
     params.method.check(params.method.name, params.hyper, params, problem_in_use(params))
     _replicates(params)
+
+
+def _own_data(params: Params) -> None:
+    """What own data need, and what goes with no other data."""
+    dataset, part = params.data.dataset, params.partition
+    dataset.check(params.data)
+    if part.scheme == NATURAL.name and not dataset.own:
+        raise UserError(
+            f"partition.scheme: natural does not go with data.name: {params.data.name}, whose samples have no clients"
+            " of their own. Fix: partition.scheme: auto."
+        )
+    for key, share in (("validation_per_label", "validation_share"), ("selection_per_label", "selection_share")):
+        if dataset.own and getattr(part, key) != "auto":
+            raise not_allowed(
+                f"partition.{key}",
+                getattr(part, key),
+                f"auto with data.name: {params.data.name}, of which the server holds given samples or a share",
+                f"set it to auto, and data.{share} as you like",
+            )
 
 
 def _replicates(params: Params) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import cache
 from typing import Annotated, Any
 
-from pipeline.config.sections import Federation, Sweep, Tracking, Train
+from pipeline.config.sections import Federation, Loss, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
@@ -39,6 +39,7 @@ class Params(Section):
     subset: Subset = section(Subset, "the first images of the data set only")
     partition: PartitionSettings = section(PartitionSettings, "who holds what")
     model: Model = section(Model, "the network")
+    loss: Loss = section(Loss, "of one sample")
     problem: ProblemName = param("auto", "what is optimised; auto = what the data or the algorithm are made for")
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
@@ -79,7 +80,7 @@ def params_of(algorithm: str, scheme: str, problem: str) -> type[Params]:
     if algorithm not in ALGORITHMS:
         own = algorithm_named(algorithm)
         fields.append(_with("algorithms", Algorithms, own.name, own.options, own.summary))
-    if scheme not in SCHEMES:
+    if scheme not in ("auto", *SCHEMES):
         dealing = scheme_named(scheme)
         fields.append(_with("partition", PartitionSettings, dealing.name, dealing.settings, dealing.summary))
     if problem not in ("auto", *PROBLEMS):

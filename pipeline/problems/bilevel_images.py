@@ -1,5 +1,5 @@
 """What the bilevel problems on federated images have in common: one network, clients with a training part (g) and a
-validation part (f), mean cross-entropies at per-client parameters.
+validation part (f), mean losses at per-client parameters.
 
 | symbol | here | shape |
 |---|---|---|
@@ -9,7 +9,7 @@ validation part (f), mean cross-entropies at per-client parameters.
 | f_i, g_i | `upper_losses`, `lower_losses`, one entry per client | [n] |
 
 Unless a problem says otherwise, the lower variable is the whole network, the f-data are the clients' own validation
-parts and f_i is their mean cross-entropy.
+parts and f_i is their mean loss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import randomness
@@ -83,7 +82,7 @@ class ImageBilevel:
         return self.draw(self.data.training, stream, clients, size)[1]
 
     def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
-        return self.cross_entropies(Y, batch).mean(dim=1)
+        return self.sample_losses(Y, batch).mean(dim=1)
 
     def select(self, batch: Minibatch, i: int) -> Minibatch:
         return tuple(part[i : i + 1] for part in batch)
@@ -100,9 +99,13 @@ class ImageBilevel:
         positions = randomness.positions(stream, clients, parts.sizes[clients], size)
         return positions, self.data.batch(clients, positions, parts)
 
-    def cross_entropies(self, W: Tensor, batch: Minibatch) -> Tensor:
+    def sample_losses(self, W: Tensor, batch: Minibatch) -> Tensor:
         """Of every sample under its client's network W_i, [n, B]; W [n, d]."""
-        return cross_entropies(self.model.apply_each(W, batch[0]), batch[1])
+        return self.losses_of(self.model.apply_each(W, batch[0]), batch[1])
+
+    def losses_of(self, scores: Tensor, y: Tensor) -> Tensor:
+        """scores [n, B, outputs], y [n, B] -> [n, B]."""
+        return self.data.loss.each(scores.flatten(0, 1), y.flatten()).view(y.shape)
 
     def upper_value(self, variables: Variables) -> float:
         """F = sum_i p_i f_i on the whole f-data."""
@@ -110,10 +113,7 @@ class ImageBilevel:
 
     def client_losses(self, variables: Variables) -> Tensor:
         """Every f_i on its whole data, [N]."""
-        losses = [
-            F.cross_entropy(scores, y, reduction="none")
-            for scores, y, _ in self.scored(variables, self.data.own_validation)
-        ]
+        losses = [self.data.loss.each(scores, y) for scores, y, _ in self.scored(variables, self.data.own_validation)]
         return client_means(torch.cat(losses), self.data.own_validation.owners, self.clients)
 
     def scored(
@@ -136,7 +136,7 @@ class ImageBilevel:
     def server_losses(self, variables: Variables) -> Tensor:
         """f_0 on the server's whole validation set, once for every client, [N]."""
         scores = logits(self.model, self.data, self.network(variables), self.data.validation_images, scaled=True)
-        return F.cross_entropy(scores, self.data.validation_labels).expand(self.clients)
+        return self.data.loss.mean(scores, self.data.validation_labels).expand(self.clients)
 
     def scores_of(self, variables: Variables, X: Tensor, owners: Tensor) -> Tensor:
         """Logits [b, classes] of the images X [b, ...], which belong to the clients `owners` [b]; never in mixed
@@ -154,11 +154,6 @@ class BodyAbove(ImageBilevel):
 
     def initial_upper(self, seed: int) -> Tensor:
         return self.initial_network(seed)[: self.upper_dimension]
-
-
-def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
-    """scores [n, B, classes], labels [n, B] -> [n, B]."""
-    return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
 
 
 def client_means(values: Tensor, owners: Tensor, clients: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Client weighting on images: mean cross-entropy of one network, on the server's and on each client's samples.
+"""Client weighting on samples: the mean loss of one network, on the server's and on each client's.
 
     min_x f_0(w*(x))   s.t.  w*(x) = argmin_w sum_i x_i f_i(w),  x on the simplex
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.problems.images import ImageBatch, Images, mean_losses
@@ -34,11 +33,11 @@ class ClientWeighting(Images):
 
     def validation_loss(self, w: Tensor, batch: ImageBatch) -> Tensor:
         X, y = batch
-        return F.cross_entropy(self.model.apply(w, X), y)
+        return self.data.loss.mean(self.model.apply(w, X), y)
 
     def validation_losses_each(self, W: Tensor, batch: ImageBatch) -> Tensor:
         """f_0(W_i; B_0), [n], on a batch with a leading client dimension."""
-        return mean_losses(self.model.apply_each(W, batch[0]).flatten(0, 1), batch[1])
+        return mean_losses(self.data.loss, self.model.apply_each(W, batch[0]).flatten(0, 1), batch[1])
 
     def draw_validation_each(self, stream: int, n: int) -> ImageBatch:
         """The server's minibatch n times over, [n, B_0, ...] without copies."""

@@ -59,19 +59,24 @@ class Consensus(Images):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        return ("average_accuracy", "shifted_accuracy")
+        kind = "accuracy" if self.data.classes else "rmse"
+        return (f"average_{kind}", f"shifted_{kind}")
 
     def measure(self, variables: Variables) -> dict[str, float]:
         """average_accuracy: test accuracy of theta-bar, the mean of the models that came back last. shifted_accuracy:
-        of theta, that mean shifted by the duals, which is handed out. Of methods that have the two."""
+        of theta, that mean shifted by the duals, which is handed out. Of methods that have the two. Where targets are
+        numbers, the root of the mean squared error instead."""
         if "w_bar" not in variables:
             return {}
-        models = {"average_accuracy": variables["w_bar"], "shifted_accuracy": variables["w"]}
-        return {name: self._test_accuracy(w) for name, w in models.items()}
+        return {
+            name: self._tested(w) for name, w in zip(self.measures, (variables["w_bar"], variables["w"]), strict=True)
+        }
 
-    def _test_accuracy(self, w: Tensor) -> float:
-        scores = logits(self.model, self.data, w, self.data.test_images)
-        return float((scores.argmax(1) == self.data.test_labels).double().mean())
+    def _tested(self, w: Tensor) -> float:
+        scores, y = logits(self.model, self.data, w, self.data.test_images), self.data.test_labels
+        if not self.data.classes:
+            return self.data.unit.spread * float((scores[:, 0] - y).square().double().mean()) ** 0.5
+        return float((scores.argmax(1) == y).double().mean())
 
     def take(self, stream: int, clients: Tensor, positions: Tensor, present: Tensor | None = None) -> ImageBatch:
         X, *rest = super().take(stream, clients, positions, present)
@@ -110,7 +115,7 @@ def resolve(settings: ConsensusSettings, facts: Facts) -> ConsensusSettings:
 def build(settings: ConsensusSettings, given: Given) -> Consensus:
     """Normalisation is the network's first layer, so that a served network takes plain images; padding
     is then the mean colour, which that layer turns into 0."""
-    model, info = given.model, given.params.data.dataset.info
+    model, info = given.model, given.info
     if settings.normalise is True:
         model = model.after(partial(Normalise, info.means, info.deviations))
     fill = info.means if settings.normalise is True else ()

@@ -111,7 +111,7 @@ class DataCleaning(ImageBilevel):
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         weights = torch.sigmoid(self.scale * X.gather(1, batch[2]))
-        return (weights * self.cross_entropies(Y, batch)).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
+        return (weights * self.sample_losses(Y, batch)).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
 
     def client_losses(self, variables: Variables) -> Tensor:
         return self.server_losses(variables) if self.server_upper else super().client_losses(variables)
@@ -175,4 +175,5 @@ DATA_CLEANING = Formulation(
     build=build,
     resolve=resolve,
     upper_on_clients=upper_on_clients,
+    numbers=False,
 )

@@ -68,7 +68,7 @@ class Fair(ImageBilevel):
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         weights = self.clients * torch.softmax(X, dim=1).gather(1, batch[2][:, None])[:, 0]
-        return weights * self.cross_entropies(Y, batch).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
+        return weights * self.sample_losses(Y, batch).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
 
     def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         return self._powered(super().upper_losses(X, Y, batch))
@@ -81,18 +81,18 @@ class Fair(ImageBilevel):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        return ("client_accuracy", "worst_client_accuracy", "client_accuracy_variance")
+        kind = "accuracy" if self.data.classes else "loss"
+        return (f"client_{kind}", f"worst_client_{kind}", f"client_{kind}_variance")
 
     def measure(self, variables: Variables) -> dict[str, float]:
         """Over the clients: mean, mean of the worst tenth, and variance of the accuracy each can expect, which is the
-        test accuracy per class, weighted by the client's own shares of the classes."""
-        accuracies = self.expected_accuracies(variables)
-        worst = accuracies.sort().values[: max(1, math.ceil(WORST * self.clients - 1e-9))]
-        return {
-            "client_accuracy": float(accuracies.mean()),
-            "worst_client_accuracy": float(worst.mean()),
-            "client_accuracy_variance": float(accuracies.var(correction=0)),
-        }
+        test accuracy per class, weighted by the client's own shares of the classes. Where targets are numbers, of
+        the loss on the client's own validation part."""
+        classes = self.data.classes
+        values = self.expected_accuracies(variables) if classes else super().client_losses(variables).double()
+        worst = values.sort(descending=not classes).values[: max(1, math.ceil(WORST * self.clients - 1e-9))]
+        figures = (values.mean(), worst.mean(), values.var(correction=0))
+        return {name: float(figure) for name, figure in zip(self.measures, figures, strict=True)}
 
     def expected_accuracies(self, variables: Variables) -> Tensor:
         """sum_c (share of class c in client i's training part) x (share of the test samples of c that are right),

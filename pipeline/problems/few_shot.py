@@ -35,7 +35,7 @@ from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError, not_allowed
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
-from pipeline.problems.bilevel_images import BodyAbove, Minibatch, cross_entropies
+from pipeline.problems.bilevel_images import BodyAbove, Minibatch
 from pipeline.problems.forms import Form, Formulation, Given
 from pipeline.problems.hyper_representation import require_head
 from pipeline.problems.served import CHUNK
@@ -101,7 +101,7 @@ class FewShot(BodyAbove):
     def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         images, ways, tasks = batch
         scores = self._scores(self.model.features_each(X, images), Y, tasks)
-        return cross_entropies(scores, ways).mean(dim=1)
+        return self.losses_of(scores, ways).mean(dim=1)
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         return self.upper_losses(X, Y, batch) + 0.5 * self.mu / self.tasks * Y.square().sum(dim=1)
@@ -258,4 +258,5 @@ FEW_SHOT = Formulation(
     build=build,
     upper_on_clients=lambda settings, clean_parts: True,
     own_data=True,
+    numbers=False,
 )

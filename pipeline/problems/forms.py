@@ -45,11 +45,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class Given:
-    """What a problem is built from. params: the run's, without `auto`. model, data: of images; None on the toy."""
+    """What a problem is built from. params: the run's, without `auto`. model, data, info: of samples; None on the
+    toy."""
 
     params: Any
     model: Any = None
     data: Any = None
+    info: Any = None
 
     def offers(self, *forms: Form) -> bool:
         """Whether the method solves one of these forms."""
@@ -81,7 +83,8 @@ class Formulation:
     name: there. summary: what it is, in a line. settings: the record of its section, `problems.<name>`. offers: the
     forms in which it is put to a method. build(settings, given) -> the problem; UserError for settings that do not fit
     the data. resolve(settings, facts) -> settings without `auto`. upper_on_clients(settings, clean_parts): whether the
-    upper level lies on the clients' own validation parts, not on the server's validation set. own_data: it is served by
+    upper level lies on the clients' own validation parts, not on the server's validation set. numbers: it also makes
+    sense where targets are numbers, not classes. own_data: it is served by
     data of its own, which serve no other problem.
     """
 
@@ -92,4 +95,5 @@ class Formulation:
     build: Callable[[Any, Given], Any]
     resolve: Callable[[Any, Facts], Any] = as_they_are
     upper_on_clients: Callable[[Any, bool], bool] = lambda settings, clean_parts: False
+    numbers: bool = True
     own_data: bool = False

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
@@ -35,7 +34,7 @@ from pipeline.data.federated import FederatedData, Parts
 from pipeline.errors import UserError
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
-from pipeline.problems.bilevel_images import BodyAbove, Minibatch, cross_entropies
+from pipeline.problems.bilevel_images import BodyAbove, Minibatch
 from pipeline.problems.forms import Facts, Form, Formulation, Given
 
 
@@ -73,7 +72,7 @@ class HyperRepresentation(BodyAbove):
         return self.initial_network(seed)[self.upper_dimension :]
 
     def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
-        return cross_entropies(self.model.apply_halves_each(X, Y, batch[0]), batch[1]).mean(dim=1)
+        return self.losses_of(self.model.apply_halves_each(X, Y, batch[0]), batch[1]).mean(dim=1)
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         return self.upper_losses(X, Y, batch) + self._regulariser(Y)
@@ -83,7 +82,7 @@ class HyperRepresentation(BodyAbove):
         if self.regulariser == "sq":
             return 0.5 * self.mu * Y.square().sum(dim=1)
         if self.regulariser == "norm":
-            weight, bias = Y.split([self.model.head - self.data.classes, self.data.classes], dim=1)
+            weight, bias = Y.split([self.model.head - self.data.outputs, self.data.outputs], dim=1)
             return self.mu * (torch.linalg.vector_norm(weight, dim=1) + torch.linalg.vector_norm(bias, dim=1))
         return Y.new_zeros(len(Y))
 
@@ -92,7 +91,7 @@ class HyperRepresentation(BodyAbove):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        return ("train_accuracy", "train_loss")
+        return ("train_accuracy", "train_loss") if self.data.classes else ("train_loss",)
 
     def measure(self, variables: Variables) -> dict[str, float]:
         """On the clients' samples of both parts, as they are labelled there, or on `measured` of them, drawn once for
@@ -101,9 +100,10 @@ class HyperRepresentation(BodyAbove):
         for parts, at in self._measured():
             for scores, y, _ in self.scored(variables, parts, at):
                 right += int((scores.argmax(1) == y).sum())
-                loss += float(F.cross_entropy(scores, y, reduction="sum"))
+                loss += float(self.data.loss.each(scores, y).sum())
                 count += len(y)
-        return {"train_accuracy": right / count, "train_loss": loss / count}
+        found = {"train_accuracy": right / count, "train_loss": loss / count}
+        return {name: found[name] for name in self.measures}
 
     def _measured(self) -> list[tuple[Parts, Tensor]]:
         """Which samples of the training and of the validation parts."""

@@ -1,14 +1,14 @@
-"""What problems on federated images share: one network, mean cross-entropy on each client's samples."""
+"""What problems on federated samples share: one network, its mean loss on each client's samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import randomness
 from pipeline.data.federated import FederatedData
+from pipeline.data.losses import Loss
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
 
@@ -63,7 +63,7 @@ class Images:
 
     def losses(self, w: Tensor, batch: ImageBatch) -> Tensor:
         X, y, *present = batch
-        losses = mean_losses(self.model.apply(w, X.flatten(0, 1)), y, present)
+        losses = mean_losses(self.data.loss, self.model.apply(w, X.flatten(0, 1)), y, present)
         return losses + 0.5 * self.l2 * w.dot(w) if self.l2 else losses
 
     def losses_each(self, W: Tensor, batch: ImageBatch) -> Tensor:
@@ -72,7 +72,7 @@ class Images:
             logits = self.model.apply(W.view(-1), X.flatten(0, 1))
         else:
             logits = self.model.apply_each(W, X).flatten(0, 1)
-        losses = mean_losses(logits, y, present)
+        losses = mean_losses(self.data.loss, logits, y, present)
         return losses + 0.5 * self.l2 * W.square().sum(1) if self.l2 else losses
 
     def select(self, batch: ImageBatch, i: int) -> ImageBatch:
@@ -86,9 +86,9 @@ class Images:
         return self.model.convolutional and self.data.device.type == "cpu"
 
 
-def mean_losses(logits: Tensor, y: Tensor, present: list[Tensor] | None = None) -> Tensor:
-    """Mean cross-entropy of each client, [n], over the samples that count. logits: [n B, classes]; y: [n, B]."""
-    each = F.cross_entropy(logits, y.flatten(), reduction="none").view(y.shape)
+def mean_losses(loss: Loss, scores: Tensor, y: Tensor, present: list[Tensor] | None = None) -> Tensor:
+    """Mean loss of each client, [n], over the samples that count. scores: [n B, outputs]; y: [n, B]."""
+    each = loss.each(scores, y.flatten()).view(y.shape)
     if not present:
         return each.mean(dim=1)
     (counts,) = present

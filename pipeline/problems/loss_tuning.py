@@ -21,13 +21,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.config.spec import Auto, Ratio, Section, param
 from pipeline.data.federated import FederatedData
 from pipeline.problems.base import Variables
-from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, client_means, cross_entropies
+from pipeline.problems.bilevel_images import ImageBilevel, Minibatch, client_means
 from pipeline.problems.forms import Form, Formulation, Given
 
 
@@ -60,16 +59,16 @@ class LossTuning(ImageBilevel):
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         d, shift = X.chunk(2, dim=1)
         scores = torch.sigmoid(d)[:, None, :] * self.model.apply_each(Y, batch[0]) + shift[:, None, :]
-        return cross_entropies(scores, batch[1]).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
+        return self.losses_of(scores, batch[1]).mean(dim=1) + 0.5 * self.l2 * Y.square().sum(dim=1)
 
     def upper_losses(self, X: Tensor, Y: Tensor, batch: Minibatch) -> Tensor:
         v = self.class_weights[batch[1]]
-        return (v * self.cross_entropies(Y, batch)).sum(dim=1) / v.sum(dim=1)
+        return (v * self.sample_losses(Y, batch)).sum(dim=1) / v.sum(dim=1)
 
     def client_losses(self, variables: Variables) -> Tensor:
         parts, losses = self.data.own_validation, []
         for scores, y, _ in self.scored(variables, parts):
-            losses.append(self.class_weights[y] * F.cross_entropy(scores, y, reduction="none"))
+            losses.append(self.class_weights[y] * self.data.loss.each(scores, y))
         weighted = client_means(torch.cat(losses), parts.owners, self.clients)
         return weighted / client_means(self.class_weights[parts.labels], parts.owners, self.clients)
 
@@ -99,4 +98,5 @@ LOSS_TUNING = Formulation(
     offers=(Form.COMMON_LOWER,),
     build=build,
     upper_on_clients=lambda settings, clean_parts: True,
+    numbers=False,
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ class Clients:
 
     names: unique. kinds: clean, unknown, or what is wrong. labels: that each one holds. samples: of its training part.
     weights: [N]. interval: lower and upper ends of the weights, [2, N]; None without replicates. oracle: the weights of
-    someone who knows the kinds, [N]; None where they are unknown or weights make no sense.
+    someone who knows the kinds, [N]; None where they are unknown or weights make no sense. classes: their names; none:
+    their numbers.
     """
 
     names: list[str]
@@ -35,17 +37,19 @@ class Clients:
     weights: np.ndarray
     interval: np.ndarray | None = None
     oracle: np.ndarray | None = None
+    classes: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, partition: Partition, weights: np.ndarray, interval: np.ndarray | None = None) -> Clients:
         return cls(
-            names=list(getattr(partition, "names", None) or default_names(partition.clients)),
+            names=list(partition.names),
             kinds=list(partition.kinds),
             labels=list(partition.client_labels),
             samples=partition.sizes.tolist(),
             weights=weights,
             interval=interval,
-            oracle=None if UNKNOWN in partition.kinds else partition.oracle_weights(),
+            oracle=partition.oracle_weights() if partition.known else None,
+            classes=list(partition.class_names),
         )
 
     @classmethod
@@ -77,17 +81,23 @@ class Clients:
         """Clients below half of an equal share, surely so where there are intervals; none if no client has a weight."""
         return suspects(self.weights, self.interval) if self.weights.any() else []
 
+    def held(self, labels: Sequence[int]) -> str:
+        """Labels in words; names may hold spaces."""
+        return "; ".join(self.classes[label] for label in labels) if self.classes else " ".join(map(str, labels))
+
     def write(self, results: Path) -> None:
         """client_weights.csv."""
         ends = [("", "")] * len(self)
         if self.interval is not None:
             ends = [(f"{low:.9g}", f"{high:.9g}") for low, high in self.interval.T]
-        columns = zip(self.names, self.kinds, self.labels, self.samples, self.weights, ends, strict=True)
+        columns = zip(
+            self.names, self.kinds, map(self.held, self.labels), self.samples, self.weights, ends, strict=True
+        )
         write_csv(
             results / "client_weights.csv",
             HEADER,
             (
-                (i, name, kind, " ".join(map(str, held)), size, f"{weight:.9g}", *low_and_high)
+                (i, name, kind, held, size, f"{weight:.9g}", *low_and_high)
                 for i, (name, kind, held, size, weight, low_and_high) in enumerate(columns)
             ),
         )
@@ -95,7 +105,7 @@ class Clients:
 
 def class_names(partition: Partition) -> list[str]:
     """Their own, else their numbers."""
-    return list(getattr(partition, "class_names", None) or [str(c) for c in range(partition.classes)])
+    return partition.class_names or [str(c) for c in range(partition.classes)]
 
 
 def default_names(count: int) -> list[str]:

@@ -47,6 +47,8 @@ def gather(problem: ImageProblem, variables: Variables, pull: np.ndarray, recall
     if isinstance(problem, NewTasks | PersonalNetworks):
         return Evidence(held)
     data = problem.data
+    if not data.classes:
+        return Evidence(held)
     counts = torch.zeros(data.clients, data.classes, dtype=torch.float64)
     owners = torch.repeat_interleave(torch.arange(data.clients), data.sizes.cpu())
     counts.index_put_((owners, data.labels.cpu()), torch.ones(len(owners), dtype=torch.float64), accumulate=True)

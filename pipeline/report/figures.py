@@ -36,6 +36,7 @@ BAD = {
 }
 EVALUATED = {
     "test_accuracy": "Test accuracy",
+    "test_r2": "Test R2",
     "validation_loss": "Validation loss",
     "upper_value": "Upper value f_0(w*(x))",
     "stationarity": "Stationarity",
@@ -153,6 +154,11 @@ def final_weights(clients: Clients) -> Figure:
 def accuracy_and_loss(rounds: np.ndarray, test_accuracy: np.ndarray, validation_loss: np.ndarray) -> Figure:
     """Two panels over the same rounds; nan (no evaluation in that round) is skipped."""
     return _side_by_side(rounds, {"test_accuracy": test_accuracy, "validation_loss": validation_loss})
+
+
+def r2_and_loss(rounds: np.ndarray, r2: np.ndarray, validation_loss: np.ndarray) -> Figure:
+    """Likewise where targets are numbers."""
+    return _side_by_side(rounds, {"test_r2": r2, "validation_loss": validation_loss})
 
 
 def value_and_stationarity(rounds: np.ndarray, value: np.ndarray, stationarity: np.ndarray) -> Figure:

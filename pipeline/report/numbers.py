@@ -17,8 +17,8 @@ from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import Rows, evaluations, read_history, read_weights
 from pipeline.report.record import Record
 from pipeline.report.writing import write_json
-from pipeline.training.best import SELECTION
-from pipeline.training.evaluation import Outcome, detection, rounds_to, weight_interval, weight_quality
+from pipeline.training.best import SELECTION, selection_of
+from pipeline.training.evaluation import Classification, Outcome, detection, rounds_to, weight_interval, weight_quality
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 """Test accuracies whose first round is recorded."""
@@ -57,19 +57,22 @@ def metrics(outcome: Outcome, partition: Partition, record: Record) -> dict[str,
     """The content of metrics.json; where it is unknown who is clean, nothing is said of it."""
     facts = (
         run_facts(record)
-        | {
-            "test_accuracy": outcome.test.accuracy,
-            "test_loss": outcome.test.loss,
-            SELECTION: outcome.selection.accuracy if outcome.selection else None,
-            "selection_loss": outcome.selection.loss if outcome.selection else None,
-            "validation_loss": outcome.validation_loss,
-        }
+        | {f"test_{name}": value for name, value in outcome.test.figures.items()}
+        | _selected(outcome)
+        | {"validation_loss": outcome.validation_loss}
         | outcome.measures
     )
     if not outcome.weighted or UNKNOWN in partition.kinds:
         return facts
     facts |= weight_quality(outcome.weights, partition.oracle_weights(), partition.clean)
     return facts | detection(outcome.weights, partition.kinds, partition.quality)
+
+
+def _selected(outcome: Outcome) -> dict[str, float | None]:
+    """The figure that decides and the loss, on the selection set; None without one."""
+    name = "accuracy" if isinstance(outcome.test, Classification) else "r2"
+    figures = outcome.selection.figures if outcome.selection else {}
+    return {f"selection_{key}": figures.get(key) for key in (name, "loss")}
 
 
 def run_facts(record: Record) -> dict[str, Any]:
@@ -90,12 +93,15 @@ def served_line(facts: Mapping[str, Any], rows: Rows) -> str:
     rows: the history."""
     if facts["served_round"] == facts["rounds"]:
         return ""
-    there, last = (rows[facts[name]][SELECTION] for name in ("served_round", "rounds"))
+    there, last = (selection_of(rows[facts[name]]) for name in ("served_round", "rounds"))
     assert there is not None
     assert last is not None
+    kind, first, second = "accuracy", f"{100 * there:.1f} %", f"{100 * last:.1f} %"
+    if SELECTION not in rows[0]:
+        kind, first, second = "R2", f"{there:.3f}", f"{last:.3f}"
     return (
-        f"the model of round {facts['served_round']} is served: selection accuracy {100 * there:.1f} % there,"
-        f" {100 * last:.1f} % after the last round {facts['rounds']}. Lower"
+        f"the model of round {facts['served_round']} is served: selection {kind} {first} there,"
+        f" {second} after the last round {facts['rounds']}. Lower"
         f" {algorithm_named(facts['algorithm']).options.main_step_size}, or train for fewer rounds."
     )
 

@@ -13,7 +13,7 @@ from pipeline.report.clients import Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights, thin
 from pipeline.report.record import Record
 from pipeline.report.writing import write_csv
-from pipeline.training.evaluation import Outcome
+from pipeline.training.evaluation import Classification, Outcome
 
 PLOTS = (
     "client_weights.png",
@@ -29,17 +29,22 @@ PLOTS = (
 def write_plots(outcome: Outcome, partition: Partition, clients: Clients, record: Record, results: Path) -> None:
     """results: holds history.csv and client_weights_history.npz."""
     folder, evaluated = results / "plots", evaluations(read_history(results / "history.csv"))
-    at, accuracy, loss = (column(evaluated, name) for name in ("round", "test_accuracy", "validation_loss"))
+    at, accuracy, r2, loss = (
+        column(evaluated, name) for name in ("round", "test_accuracy", "test_r2", "validation_loss")
+    )
     _weights(folder, results, clients, record)
     figures.save(figures.final_weights(clients), folder / "final_weights.png")
-    figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
-    figures.save(figures.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
-    figures.save(
-        figures.confusion_matrix(outcome.test.confusion, what_is_classified(record)), folder / "confusion_matrix.png"
-    )
-    series = zip(at.astype(int), accuracy, loss, strict=True)
+    test = outcome.test if isinstance(outcome.test, Classification) else None
+    tested = figures.accuracy_and_loss(at, accuracy, loss) if test else figures.r2_and_loss(at, r2, loss)
+    figures.save(tested, folder / "accuracy_and_loss.png")
+    if test:
+        figures.save(figures.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
+        what = what_is_classified(record)
+        figures.save(figures.confusion_matrix(test.confusion, what), folder / "confusion_matrix.png")
+    # DVC draws the same series whatever is predicted: of numbers there is no accuracy.
+    series = zip(at.astype(int), accuracy if test else [""] * len(at), loss, strict=True)
     write_csv(folder / "evaluations.csv", ("round", "test_accuracy", "validation_loss"), series)
-    write_csv(folder / "confusion.csv", ("actual", "predicted"), _pairs(outcome.test.confusion))
+    write_csv(folder / "confusion.csv", ("actual", "predicted"), _pairs(test.confusion) if test else ())
 
 
 def what_is_classified(record: Record) -> str:

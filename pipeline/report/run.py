@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pipeline.report.page.story import Holdings, Story
 from pipeline.report.plots import what_is_classified, write_plots, write_toy_plots
 from pipeline.report.record import Record
 from pipeline.report.writing import write_csv
-from pipeline.training.evaluation import outcome
+from pipeline.training.evaluation import Classification, outcome
 
 CLASSES = ("class", "samples", "precision", "recall", "f1")
 
@@ -39,10 +39,8 @@ def write_report(
     """
     found = outcome(problem, variables)
     metrics, clients = write_numbers(found, partition, record, results)
-    test = found.test
-    scores = enumerate(zip(test.precision, test.recall, test.f1, strict=True))
-    rows = ((c, int(test.confusion[c].sum()), *(f"{score:.6f}" for score in three)) for c, three in scores)
-    write_csv(results / "per_class.csv", CLASSES, rows)
+    test = found.test if isinstance(found.test, Classification) else None
+    write_csv(results / "per_class.csv", CLASSES, _per_class(test, partition) if test else ())
     write_plots(found, partition, clients, record, results)
     over_rounds = read_weights(results)
     pull = over_rounds["pull"] if metrics["served_round"] == metrics["rounds"] else np.zeros(0)
@@ -51,12 +49,18 @@ def write_report(
         test=test,
         what=what_is_classified(record),
         holdings=Holdings.of(problem.data, partition),
-        evidence=gather(problem, variables, pull, test.recall),
+        evidence=gather(problem, variables, pull, test.recall if test else []),
     )
     write_page(story, results / "report.html")
     return "\n".join(
         [f"{tables.client_table(clients)}\n\n{tables.headline(metrics)}", *remarks(metrics, clients, results)]
     )
+
+
+def _per_class(test: Classification, partition: Partition) -> Iterable[Sequence[Any]]:
+    for c, scores in enumerate(zip(test.precision, test.recall, test.f1, strict=True)):
+        name = partition.class_names[c] if partition.class_names else c
+        yield name, int(test.confusion[c].sum()), *(f"{score:.6f}" for score in scores)
 
 
 def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], record: Record, results: Path) -> str:

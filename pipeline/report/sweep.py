@@ -11,7 +11,16 @@ from pipeline.report.tables import spread
 from pipeline.report.writing import write_rows
 from pipeline.text import aligned, short_names
 
-SHOWN = ("test_accuracy", "selection_accuracy", "clean_weight", "weight_error", "upper_value", "stationarity")
+SHOWN = (
+    "test_accuracy",
+    "selection_accuracy",
+    "test_rmse",
+    "test_r2",
+    "clean_weight",
+    "weight_error",
+    "upper_value",
+    "stationarity",
+)
 """Figures of the terminal's table; those that the runs have."""
 
 

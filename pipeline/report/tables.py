@@ -15,7 +15,12 @@ _SHOWN = 20
 
 def headline(metrics: Mapping[str, Any]) -> str:
     """Accuracy and, for learned weights, how well they separate good clients from bad."""
-    parts = [f"test accuracy {100 * metrics['test_accuracy']:.2f} %", f"test loss {metrics['test_loss']:.4f}"]
+    if "test_rmse" in metrics:
+        parts = [f"test RMSE {metrics['test_rmse']:.6g}", f"R2 {metrics['test_r2']:.4f}"]
+    else:
+        parts = [f"test accuracy {100 * metrics['test_accuracy']:.2f} %", f"test loss {metrics['test_loss']:.4f}"]
+    if metrics.get("selection_r2") is not None:
+        parts.append(f"selection R2 {metrics['selection_r2']:.4f}")
     if metrics.get("selection_accuracy") is not None:
         parts.append(f"selection accuracy {100 * metrics['selection_accuracy']:.2f} %")
     lines = [f"{metrics['algorithm']} on {metrics['dataset']}: " + ", ".join(parts)]
@@ -43,7 +48,10 @@ def client_table(clients: Clients) -> str:
         name = clipped(clients.names[i], 40) if clients.named else str(i)
         level = "" if clients.oracle is None else f"{clients.oracle[i]:.4f}"
         ends = "" if clients.interval is None else f"{clients.interval[0, i]:.4f} to {clients.interval[1, i]:.4f}"
-        held, size = short_labels(clients.labels[i]), str(clients.samples[i])
+        held = short_labels(clients.labels[i])
+        if clients.classes:
+            held = words if len(words := clients.held(clients.labels[i])) <= 40 else f"{len(clients.labels[i])} classes"
+        size = str(clients.samples[i])
         rows.append([name, clients.kinds[i], held, size, f"{weights[i]:.4f}", ends, level])
     absent = [name for name, found in (("interval", clients.interval), ("oracle", clients.oracle)) if found is None]
     kept = [j for j, name in enumerate(rows[0]) if name not in absent]

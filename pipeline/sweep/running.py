@@ -34,10 +34,13 @@ import numpy as np
 from pipeline.command import Paths
 from pipeline.config.spec import dotted
 from pipeline.data.datasets import load, prepare
-from pipeline.data.partition import Partition, make_partition
+from pipeline.data.own_partition import partition_of
+from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.data.sets.registry import TOY
+from pipeline.data.settings import Data
 from pipeline.params import Params
+from pipeline.params.resolve import resolve
 from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
 from pipeline.report.history import read_history
@@ -46,7 +49,7 @@ from pipeline.report.record import Record, describe
 from pipeline.report.writing import write_json
 from pipeline.sharing import Share
 from pipeline.sweep.plan import Run, groups
-from pipeline.training.best import SELECTION, Best, Served
+from pipeline.training.best import Best, Served, selection_of
 from pipeline.training.evaluation import outcome
 from pipeline.training.history import History
 from pipeline.training.module import NotFinite, schedule
@@ -87,10 +90,13 @@ def run_all(runs: Sequence[Run], mode: str, paths: Paths, ended: Ended) -> None:
     """Every run of the plan. mode: `sweep.together`. UserError if `always` cannot be had."""
 
     @cache
-    def raw(name: str, mirror: str | None, subset: Subset) -> RawDataset:
-        if not paths.raw(name).is_dir():
-            print(prepare(name, paths.raw(name), paths.from_root(mirror)), file=sys.stderr)
-        return load(paths.raw(name)).first(subset)
+    def raw(data: Data, subset: Subset) -> RawDataset:
+        folder = paths.raw(data.name)
+        if not folder.is_dir():
+            print(
+                prepare(data.name, folder, paths.from_root(data.mirror), settings=paths.placed(data)), file=sys.stderr
+            )
+        return load(folder).first(subset)
 
     for group in [[run] for run in runs] if mode == "never" else groups(list(runs)):
         parts = [group] if mode == "always" or _faster_together(group[0].params) else [[run] for run in group]
@@ -120,14 +126,16 @@ def _faster_together(params: Params) -> bool:
     return params.data.name == TOY or device_for(params.train.accelerator).type == "cuda"
 
 
-def _job(run: Run, paths: Paths, raw: Callable[[str, str | None, Subset], RawDataset], like: Any) -> Job:
+def _job(run: Run, paths: Paths, raw: Callable[[Data, Subset], RawDataset], like: Any) -> Job:
     """like: the problem of a run it goes with, whose tensors it takes where they are the same, images above all."""
     params, partition = run.params, None
     if params.data.name == TOY:
         task = toy_task(build_toy(params))
     else:
-        data = raw(params.data.name, params.data.mirror, params.subset)
-        partition = make_partition(data.train_labels, data.name, data.classes, params.partition, params.seed)
+        data = raw(params.data, params.subset)
+        params = resolve(params, data.info)
+        run = replace(run, params=params)
+        partition = partition_of(data, params.data, params.partition, params.seed)
         problem = build_problem(params, data, partition, device_for(params.train.accelerator))
         problem = with_tensors_of(like, problem) if like else problem
         task = image_task(problem, data.hash, partition.hash)
@@ -213,7 +221,7 @@ class _Records:
             self.history.flush()
             raise
         self.history.append(row, weights)
-        self.best.see(member.round, row.get(SELECTION), member.served)
+        self.best.see(member.round, selection_of(row), member.served)
         if member.round % train.checkpoint_every == 0:
             self.history.flush()
 

@@ -12,7 +12,16 @@ Point = tuple[str, float, int]
 """Metric name, value, step."""
 
 _COSTS = ("seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps")
-_PLAIN = ("test_accuracy", "selection_accuracy", "validation_loss", "upper_value", "stationarity")
+_PLAIN = (
+    "test_accuracy",
+    "test_r2",
+    "test_rmse",
+    "selection_accuracy",
+    "selection_r2",
+    "validation_loss",
+    "upper_value",
+    "stationarity",
+)
 _WEIGHT = "client_weight_"
 
 

@@ -248,6 +248,8 @@ def story(
     plots: the names among PLOTS that exist (a method without weights has no curves of them)."""
     mode = "?workflowType=machine_learning"  # else the server shows its language-model pages
     lines = [f"**{record.name}**, {record.rounds} rounds."]
+    if "test_rmse" in metrics:
+        lines[0] += f" Test RMSE **{metrics['test_rmse']:.4g}**, R2 **{metrics['test_r2']:.3f}**."
     if "test_accuracy" in metrics:
         lines[0] += f" Test accuracy **{100 * metrics['test_accuracy']:.2f} %**."
     if "stationarity" in metrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,10 +11,21 @@ from torch import Tensor
 
 from pipeline.problems.base import Variables
 
-SELECTION = "selection_accuracy"
-"""The measure that decides; a task without a selection set has none."""
+SELECTION, SELECTION_NUMBERS = "selection_accuracy", "selection_r2"
+"""The measure that decides, of classes and of numbers; a task without a selection set has none."""
 MARGIN = 0.02
-"""How far the selection accuracy may fall from its best evaluation to the last one."""
+"""How far it may fall from its best evaluation to the last one."""
+
+
+def selection_measure(classes: int) -> str:
+    """The one that decides; classes: 0 where targets are numbers."""
+    return SELECTION if classes else SELECTION_NUMBERS
+
+
+def selection_of(row: Mapping[str, Any]) -> float | None:
+    """Its value in a row of the history; None without one."""
+    found: float | None = row.get(SELECTION, row.get(SELECTION_NUMBERS))
+    return found
 
 
 @dataclass(frozen=True)
@@ -28,12 +40,12 @@ class Served:
 class Best:
     """The best evaluation so far by selection accuracy, the latest one on ties. Without a selection set it stays empty.
 
-    accuracy: there; last: at the last evaluation, both in [0, 1]. variables: the server's there, on the host.
+    accuracy (or R2): there; last: at the last evaluation, both at most 1. variables: the server's there, on the host.
     """
 
     round: int = 0
-    accuracy: float = -1.0
-    last: float = -1.0
+    accuracy: float = -math.inf
+    last: float = -math.inf
     variables: dict[str, Tensor] = field(default_factory=dict)
 
     def see(self, round_: int, accuracy: float | None, variables: Variables) -> None:
@@ -58,4 +70,4 @@ class Best:
 
 def fell(best: float, last: float) -> bool:
     """Whether an accuracy fell by more than the margin; a fall of just the margin, rounded, is none."""
-    return best - last > MARGIN + 1e-9
+    return best > -math.inf and best - last > MARGIN + 1e-9

@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 from tqdm import tqdm
 
-from pipeline.training.best import SELECTION, Best
+from pipeline.training.best import Best, selection_of
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel
 from pipeline.training.resume import ResumeFolder
@@ -86,7 +86,7 @@ class Recorder(pl.Callback):
             return
         row, weights = row_of(module, variables, self.seconds, self.measure if due else None)
         self.history.append(row, weights)
-        self.best.see(module.round, row.get(SELECTION), variables)
+        self.best.see(module.round, selection_of(row), variables)
         self.latest |= {name: value for name, value in row.items() if value is not None}
         if weights is not None and 0 < self.history.clean.sum() < len(weights):
             self.latest["clean_weight"] = float(weights[self.history.clean].sum())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.data.losses import Loss
 from pipeline.problems.base import ClientHeldUpper, ImageProblem, NewTasks, PersonalNetworks, Variables
 from pipeline.problems.served import CHUNK, logits
 
@@ -24,8 +26,8 @@ class Outcome:
     minimise. measures: the problem's own.
     """
 
-    test: Classification
-    selection: Classification | None
+    test: Classification | Regression
+    selection: Classification | Regression | None
     validation_loss: float
     weights: np.ndarray
     weighted: bool
@@ -34,7 +36,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Classification:
-    """accuracy in [0, 1], mean cross-entropy, per-class precision/recall/f1 [C], confusion [C, C] (true, predicted)."""
+    """accuracy in [0, 1], mean loss, per-class precision/recall/f1 [C], confusion [C, C] (true, predicted).
+
+    further: figures of the pooled answers: balanced_accuracy, auroc (mean over classes, each against the rest),
+    log_loss and calibration_error (expected, 15 bins)."""
 
     accuracy: float
     loss: float
@@ -42,6 +47,27 @@ class Classification:
     recall: list[float]
     f1: list[float]
     confusion: np.ndarray
+    further: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """By the names they have in metrics.json, after `test_` or `selection_`."""
+        return {"accuracy": self.accuracy, "loss": self.loss, **self.further}
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Root of the mean squared error and mean absolute error, in units of the targets; R2; mean loss."""
+
+    rmse: float
+    mae: float
+    r2: float
+    loss: float
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """By the names they have in metrics.json, after `test_` or `selection_`."""
+        return {"rmse": self.rmse, "r2": self.r2, "mae": self.mae, "loss": self.loss}
 
 
 @dataclass(frozen=True)
@@ -52,6 +78,7 @@ class Answers:
     scores: Tensor
     labels: Tensor
     testers: Tensor | None = None
+    of: Loss = Loss()
 
     @property
     def accuracy(self) -> float:
@@ -60,10 +87,15 @@ class Answers:
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy, likewise."""
+        """Mean loss, likewise."""
         if self.testers is None:
-            return float(F.cross_entropy(self.scores, self.labels))
-        return self._mean(F.cross_entropy(self.scores, self.labels, reduction="none"))
+            return float(self.of.mean(self.scores, self.labels))
+        return self._mean(self.of.each(self.scores, self.labels))
+
+    @property
+    def squared_error(self) -> float:
+        """Mean of it, likewise, where targets are numbers; in their unit of training."""
+        return self._mean((self.scores[:, 0] - self.labels).double().square())
 
     def _mean(self, values: Tensor) -> float:
         """A client that none of the images concerns does not count."""
@@ -80,10 +112,12 @@ def answers(problem: ImageProblem, variables: Variables, images: Tensor, labels:
         return _personal_answers(problem, variables, images, labels)
     if isinstance(problem, NewTasks):
         return Answers(*problem.answers_on_new_tasks(variables, images, labels))
-    return Answers(logits(problem.model, problem.data, problem.network(variables), images), labels)
+    scores = logits(problem.model, problem.data, problem.network(variables), images)
+    return Answers(scores, labels, of=problem.data.loss)
 
 
 def _personal_answers(problem: PersonalNetworks, variables: Variables, images: Tensor, labels: Tensor) -> Answers:
+    everything = torch.ones(len(problem.tested_labels), 1, dtype=torch.bool, device=labels.device)
     holds = torch.zeros(len(problem.tested_labels), problem.data.classes, dtype=torch.bool, device=labels.device)
     for row, held in enumerate(problem.tested_labels):
         holds[row, held] = True
@@ -91,9 +125,10 @@ def _personal_answers(problem: PersonalNetworks, variables: Variables, images: T
     for X, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
         with torch.no_grad():
             scores = problem.tested_scores(variables, problem.data.scaled(X))
-        client, image = holds[:, y].nonzero(as_tuple=True)
+        client, image = (holds[:, y] if problem.data.classes else everything.expand(-1, len(y))).nonzero(as_tuple=True)
         chunks.append((scores[client, image], y[image], client))
-    return Answers(*(torch.cat(column) for column in zip(*chunks, strict=True)))
+    scores, y, testers = (torch.cat(column) for column in zip(*chunks, strict=True))
+    return Answers(scores, y, testers, problem.data.loss)
 
 
 def accuracy(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> float:
@@ -101,21 +136,54 @@ def accuracy(problem: ImageProblem, variables: Variables, images: Tensor, labels
     return answers(problem, variables, images, labels).accuracy
 
 
-def selection_accuracy(problem: ImageProblem, variables: Variables) -> float | None:
-    """Share of right answers on the server's selection set; None without one."""
+def test_measures(classes: int) -> tuple[str, ...]:
+    """What evaluations find on the test set; classes: 0 where targets are numbers."""
+    return ("test_accuracy",) if classes else ("test_rmse", "test_r2")
+
+
+def tested(problem: ImageProblem, variables: Variables) -> dict[str, float]:
+    """A number for each of `test_measures`."""
+    data = problem.data
+    if data.classes:
+        return {"test_accuracy": accuracy(problem, variables, data.test_images, data.test_labels)}
+    given = answers(problem, variables, data.test_images, data.test_labels)
+    return {"test_rmse": data.unit.spread * given.squared_error**0.5, "test_r2": r2(given)}
+
+
+def selected(problem: ImageProblem, variables: Variables) -> float | None:
+    """Share of right answers on the server's selection set, or R2 where targets are numbers; None without one."""
     data = problem.data
     if not len(data.selection_labels):
         return None
-    return accuracy(problem, variables, data.selection_images, data.selection_labels)
+    given = answers(problem, variables, data.selection_images, data.selection_labels)
+    return given.accuracy if data.classes else r2(given)
+
+
+def r2(given: Answers) -> float:
+    """1 - (mean squared error) / (variance of the targets); 0 where these are all the same."""
+    variance = float(given.labels.double().var(correction=0))
+    return 1.0 - given.squared_error / variance if variance else 0.0
 
 
 def validation_loss(problem: ImageProblem, variables: Variables) -> float:
     """What bilevel methods minimise, so no measure of quality: the problem's upper loss on all its data, which is the
-    cross-entropy on the server's validation set unless the problem says otherwise."""
+    mean loss on the server's validation set unless the problem says otherwise."""
     if isinstance(problem, ClientHeldUpper):
         return problem.upper_value(variables)
     X, y = problem.data.validation_batch()
-    return float(F.cross_entropy(logits(problem.model, problem.data, problem.network(variables), X, scaled=True), y))
+    scores = logits(problem.model, problem.data, problem.network(variables), X, scaled=True)
+    return float(problem.data.loss.mean(scores, y))
+
+
+def judge(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> Classification | Regression:
+    """Every figure, of classes or of numbers."""
+    if problem.data.classes:
+        return classify(problem, variables, images, labels)
+    from torchmetrics.functional import mean_absolute_error
+
+    given, spread = answers(problem, variables, images, labels), problem.data.unit.spread
+    mae = spread * float(mean_absolute_error(given.scores[:, 0], given.labels))
+    return Regression(spread * given.squared_error**0.5, mae, r2(given), given.loss)
 
 
 def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels: Tensor) -> Classification:
@@ -150,7 +218,28 @@ def classify(problem: ImageProblem, variables: Variables, images: Tensor, labels
         recall=found["recall"].tolist(),
         f1=found["f1"].tolist(),
         confusion=found["confusion"].cpu().numpy(),
+        further=_further(given, found["recall"]),
     )
+
+
+def _further(given: Answers, recall: Tensor) -> dict[str, float]:
+    """Figures of the pooled answers; classes that the samples lack do not count."""
+    from torchmetrics.functional.classification import multiclass_auroc, multiclass_calibration_error
+
+    count = given.scores.shape[1]
+    held = given.labels.bincount(minlength=count) > 0
+    scores, labels = given.scores.double(), given.labels
+    figures = {
+        "balanced_accuracy": float(recall[held].double().mean()),
+        "log_loss": float(F.cross_entropy(scores, labels)),
+        "calibration_error": float(multiclass_calibration_error(scores.softmax(1), labels, count, n_bins=15)),
+    }
+    if int(held.sum()) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of classes that the samples lack
+            each = multiclass_auroc(scores.softmax(1), labels, count, average="none")
+        figures["auroc"] = float(each[held].double().mean())
+    return figures
 
 
 def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
@@ -162,8 +251,8 @@ def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
     if weights is None:
         weights = torch.full((data.clients,), 1.0 / data.clients, dtype=torch.float64)
     return Outcome(
-        test=classify(problem, variables, data.test_images, data.test_labels),
-        selection=classify(problem, variables, data.selection_images, data.selection_labels) if selected else None,
+        test=judge(problem, variables, data.test_images, data.test_labels),
+        selection=judge(problem, variables, data.selection_images, data.selection_labels) if selected else None,
         validation_loss=validation_loss(problem, variables),
         weights=weights.double().cpu().numpy(),
         weighted=weighted,

@@ -157,4 +157,5 @@ def weight_cells(weights: np.ndarray, clean: np.ndarray) -> Row:
         weights.max(),
         weights[clean].sum(),
     ]
-    return dict(zip(weight_columns(len(weights)), map(float, values), strict=True))
+    cells: Row = dict(zip(weight_columns(len(weights)), map(float, values), strict=True))
+    return cells if clean.any() else cells | {"client_weight_clean": None}  # it is unknown who is clean

@@ -31,7 +31,7 @@ from pipeline.seeds import key, numpy_generator
 from pipeline.sharing import Share
 from pipeline.training import saves
 from pipeline.training.best import Best
-from pipeline.training.evaluation import selection_accuracy
+from pipeline.training.evaluation import selected
 from pipeline.training.loop import Loop
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite, evaluates
@@ -77,7 +77,7 @@ def replicate(params: Params, problem: Weighting, b: int, beat: Callable[[], Non
             loop.step()
             beat()
         if evaluates(loop, params.train.eval_every):
-            best.see(t, selection_accuracy(problem, loop.state.variables), loop.state.variables)
+            best.see(t, selected(problem, loop.state.variables), loop.state.variables)
     weights = problem.client_weights(best.served(loop.round, loop.state.variables).variables)
     assert weights is not None
     return weights.double().cpu().numpy()
@@ -87,6 +87,8 @@ def resampled(labels: np.ndarray, seed: int, b: int) -> np.ndarray:
     """Positions of the b-th resampled validation set, [V]: where a label stood stands a sample of that label, drawn
     with replacement from all of them. labels: of the validation set, [V]."""
     generator, positions = numpy_generator(seed, "replicate", b), np.zeros(len(labels), dtype=np.int64)
+    if labels.dtype.kind == "f":  # numbers, of which none need occur twice
+        return generator.integers(0, len(labels), len(labels))
     for label in np.unique(labels):
         held = np.flatnonzero(labels == label)
         positions[held] = generator.choice(held, len(held))

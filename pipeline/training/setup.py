@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from pipeline import models
 from pipeline.data.federated import FederatedData
+from pipeline.data.losses import Loss, balanced
 from pipeline.data.partition import Partition
-from pipeline.data.raw import RawDataset
-from pipeline.errors import UserError
+from pipeline.data.raw import DatasetInfo, RawDataset
+from pipeline.errors import UserError, not_allowed
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.participation import fixed_count
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.forms import Given
+from pipeline.problems.registry import PROBLEMS
 from pipeline.training.precision import DTYPES, of_precision
 
 
@@ -37,11 +40,14 @@ def device_for(accelerator: str, devices: int = 1) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))))
 
 
-def build_model(params: Params) -> models.FlatModel:
-    """The network named in params.yaml for the data set and in the precision named there."""
-    info, named, precision = params.data.dataset.info, params.model, params.train.precision
+def build_model(params: Params, info: DatasetInfo | None = None) -> models.FlatModel:
+    """The network named in params.yaml for the data set and in the precision named there. info: of a user's own
+    data."""
+    info = params.data.dataset.info or info
     assert info
-    classes = params.partition.few_shot.ways if params.partition.scheme == "few_shot" else info.classes
+    params = resolve(params, info)
+    named, precision = params.model, params.train.precision
+    classes = params.partition.few_shot.ways if params.partition.scheme == "few_shot" else info.classes or 1
     model = of_precision(models.build(named.name, info.channels, info.size, classes, named.options), precision)
     if precision == "32-true":  # tried by `models.build`
         return model
@@ -60,7 +66,11 @@ def build_model(params: Params) -> models.FlatModel:
 
 def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ImageProblem:
     """The problem in use with all samples on the device; UserError for settings that do not fit the data."""
+    info = params.data.dataset.info or raw.info
+    params = resolve(params, info)
     data = FederatedData.build(raw, partition, device, DTYPES[params.train.precision])
+    data = replace(data, loss=loss_on(data, params))
+    _require_sense(params, raw, data)
     if params.algorithm == "oracle_weights" and not partition.clean.any():
         raise UserError(
             f"algorithm: oracle_weights shares the weight among clean clients, and partition.scheme:"
@@ -70,9 +80,42 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
         _require_tasks(params, partition)
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
-    params = resolve(params)
     _require_upper_data(params, data)
-    return params.formulation.build(params.problem_settings, Given(params, build_model(params), data))
+    return params.formulation.build(params.problem_settings, Given(params, build_model(params, info), data, info))
+
+
+def loss_on(data: FederatedData, params: Params) -> Loss:
+    """The loss named in params.yaml; UserError if it does not go with the targets. params: resolved."""
+    name, weighted = params.loss.name, params.loss.class_weights == "balanced"
+    if (name == "cross_entropy") != bool(data.classes):
+        fitting = "auto or cross_entropy" if data.classes else "auto, squared or huber"
+        targets = "classes" if data.classes else "numbers"
+        raise not_allowed("loss.name", name, f"{fitting}, as the targets are {targets}", "set it to auto")
+    if weighted and (not data.classes or params.partition.scheme == "few_shot"):
+        raise not_allowed(
+            "loss.class_weights", "balanced", "none, for there are no fixed classes here", "set it to none"
+        )
+    if not weighted:
+        return Loss(name, delta=params.loss.huber_delta)
+    return Loss(name, balanced(data.labels.bincount(minlength=data.classes)).to(data.dtype))
+
+
+def _require_sense(params: Params, raw: RawDataset, data: FederatedData) -> None:
+    """UserError for a problem that own data cannot serve."""
+    if not raw.classes and not params.formulation.numbers:
+        fitting = ", ".join(name for name, each in PROBLEMS.items() if each.numbers and not each.own_data)
+        raise UserError(
+            f"problem: {params.problem} is about classes, and the targets of data.name: {params.data.name} are numbers."
+            f" Fix: one of {fitting}."
+        )
+    on_clients = params.formulation.upper_on_clients(params.problem_settings, params.partition.dealing.clean_validation)
+    if raw.own and not on_clients and not len(data.validation_labels):
+        raise not_allowed(
+            "data.validation_share",
+            params.data.validation_share,
+            f"above 0 for problem: {params.problem}, as the data bring no validation set for the server",
+            "raise it",
+        )
 
 
 def _require_tasks(params: Params, partition: Partition) -> None:

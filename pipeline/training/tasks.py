@@ -2,7 +2,8 @@
 
 | data.name | problem | measured at evaluations |
 |---|---|---|
-| images | by `problem` | validation_loss (the upper loss), test_accuracy, selection_accuracy, the problem's own |
+| samples | by `problem` | validation_loss (the upper loss), test_accuracy, selection_accuracy, the problem's own |
+| samples with numbers | likewise | validation_loss, test_rmse, test_r2, selection_r2, the problem's own |
 | toy | `Toy` | validation_loss f_0(w), upper_value f_0(w*(x)), stationarity (exact, by Newton's method) |
 """
 
@@ -23,7 +24,7 @@ from pipeline.problems.base import ImageProblem, Problem, Variables
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
-from pipeline.training.best import SELECTION
+from pipeline.training.best import selection_measure
 from pipeline.training.setup import build_problem, build_toy
 
 Measure = Callable[[Variables], dict[str, float]]
@@ -65,14 +66,15 @@ def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str =
     def measure(variables: Variables) -> dict[str, float]:
         found = {
             "validation_loss": evaluation.validation_loss(problem, variables),
-            "test_accuracy": evaluation.accuracy(problem, variables, data.test_images, data.test_labels),
+            **evaluation.tested(problem, variables),
         }
-        selected = evaluation.selection_accuracy(problem, variables)
-        return found | ({} if selected is None else {SELECTION: selected}) | problem.measure(variables)
+        selected = evaluation.selected(problem, variables)
+        return found | ({} if selected is None else {chosen_by: selected}) | problem.measure(variables)
 
     digits = 9 if data.dtype == torch.float32 else 17
-    selection = (SELECTION,) if len(data.selection_labels) else ()
-    measures = ("validation_loss", "test_accuracy", *selection, *problem.measures)
+    chosen_by = selection_measure(data.classes)
+    selection = (chosen_by,) if len(data.selection_labels) else ()
+    measures = ("validation_loss", *evaluation.test_measures(data.classes), *selection, *problem.measures)
     return Task(problem, data.kinds, measures, measure, digits, data.device, data_hash, partition_hash)
 
 

@@ -28,7 +28,7 @@ def raw() -> RawDataset:
 @pytest.fixture(scope="module")
 def partition(raw) -> Partition:
     lead = Lead(groups=[[0, 1], [2], [3]], noise_clients=2, noise_samples=30)
-    settings = Settings(validation_per_label=3, selection_per_label=2, client_validation=0.1, lead=lead)
+    settings = Settings("lead", validation_per_label=3, selection_per_label=2, client_validation=0.1, lead=lead)
     return make_partition(raw.train_labels, raw.name, raw.classes, settings, 0)
 
 

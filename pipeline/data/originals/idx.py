@@ -15,8 +15,11 @@ def files(*md5: str) -> tuple[OriginalFile, ...]:
     return tuple(OriginalFile(f"{name}-ubyte.gz", value) for name, value in zip(names, md5, strict=True))
 
 
-def train_and_test(contents: Mapping[str, bytes]) -> list[np.ndarray]:
-    """Training images uint8 [M, 1, H, W] and labels int64 [M], then those of the test."""
+Part = tuple[np.ndarray, np.ndarray]
+
+
+def train_and_test(contents: Mapping[str, bytes]) -> list[Part]:
+    """Images uint8 [M, 1, H, W] and labels int64 [M] for training, and for the test."""
 
     def read(stem: str, dimensions: int) -> np.ndarray:
         data = contents[f"{stem}-idx{dimensions}-ubyte.gz"]
@@ -25,7 +28,5 @@ def train_and_test(contents: Mapping[str, bytes]) -> list[np.ndarray]:
         return np.frombuffer(data, dtype=np.uint8, offset=header).reshape(*shape.tolist())
 
     return [
-        array
-        for part in ("train", "t10k")
-        for array in (read(f"{part}-images", 3)[:, None], read(f"{part}-labels", 1).astype(np.int64))
+        (read(f"{part}-images", 3)[:, None], read(f"{part}-labels", 1).astype(np.int64)) for part in ("train", "t10k")
     ]

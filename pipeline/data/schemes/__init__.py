@@ -23,6 +23,7 @@ SCHEMES: dict[str, Scheme] = registered(
     "balanced.BALANCED",
     "powerlaw.POWERLAW",
     "few_shot.FEW_SHOT",
+    "natural.NATURAL",
 )
 
 __all__ = ["SCHEMES", "Scheme"]

@@ -50,7 +50,7 @@ class Scheme:
     validation_size: the setting that says how large the clients' validation parts are, where the scheme deals them out
     itself. clean_validation: their labels are right. wrong_labels: those of parts that are set aside from a client's
     samples are not. repeats: an image may lie on several clients, all of them clean. own_problem: the one problem that
-    the scheme serves, if there is one.
+    the scheme serves, if there is one. numbers: it also deals out samples whose targets are numbers.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Scheme:
     wrong_labels: bool = False
     repeats: bool = False
     own_problem: str | None = None
+    numbers: bool = False
 
 
 def settled(value: Any, auto: Any) -> Any:

@@ -31,4 +31,5 @@ IID = Scheme(
     summary="equal random parts",
     settings=Iid,
     deal=deal,
+    numbers=True,
 )

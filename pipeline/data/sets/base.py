@@ -7,28 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.data.originals.fetching import Source
-from pipeline.data.raw import RawDataset
+from pipeline.data.raw import DatasetInfo, RawDataset
+
+__all__ = ["Contents", "Dataset", "DatasetInfo"]
 
 Contents = Mapping[str, bytes]
 """Verified original files by name, unpacked; empty for a data set without any."""
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """What the images are.
-
-    size: they are size x size pixels. images: number of training images in the files, whatever `subset` keeps of them.
-    means, deviations: of each channel, for normalisation. few_shot: the test's classes are not among the training
-    classes.
-    """
-
-    classes: int
-    channels: int
-    size: int
-    images: int
-    means: tuple[float, ...]
-    deviations: tuple[float, ...]
-    few_shot: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +22,9 @@ class Dataset:
     name: in params.yaml and of its folder. summary: what it is, in a few words. read(contents, settings) -> the data in
     memory; settings: the section `data` of params.yaml. info: what is known without reading anything. source: where its
     original files come from; None: it has none. origin: what meta.json says of it then. place: where it comes from
-    then, in a word. problem: the one problem that it serves; None: every other one.
+    then, in a word. problem: the one problem that it serves; None: every other one. reads: further keys of the section
+    `data` that it reads; `path` among them: a user's own data, of which DVC watches what lies
+    there. check(settings): UserError for settings that cannot work whatever the data hold.
     """
 
     name: str
@@ -49,3 +35,10 @@ class Dataset:
     origin: str = ""
     place: str = ""
     problem: str | None = None
+    reads: tuple[str, ...] = ()
+    check: Callable[[Any], None] = lambda settings: None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a user's own, described in params.yaml."""
+        return "path" in self.reads

@@ -11,7 +11,8 @@ from pipeline.data.sets.base import Contents, Dataset, DatasetInfo
 
 
 def read(contents: Contents, settings: Any) -> RawDataset:
-    return RawDataset("fashion-mnist", 10, *idx.train_and_test(contents))
+    train, test = idx.train_and_test(contents)
+    return RawDataset("fashion-mnist", 10, *train, *test)
 
 
 FASHION_MNIST = Dataset(

@@ -15,6 +15,9 @@ DATASETS: dict[str, Dataset] = own_code.registered(
     "cifar100.CIFAR100",
     "omniglot.OMNIGLOT",
     "glyphs.GLYPHS",
+    "folder.FOLDER",
+    "table.TABLE",
+    "arrays.ARRAYS",
     "toy.TOY_DATA",
 )
 

@@ -39,7 +39,11 @@ class Holdings:
         }
         own = partition.validation_sizes
         columns = {"own validation": [str(size) for size in own.tolist()]} if own.any() else {}
-        return cls(sets, class_names(partition), partition.label_counts(), columns)
+        held = partition.settings.get("held_out") or {}
+        if any(map(sum, held.values())):
+            columns["held out for the server"] = [str(sum(held.get(name, []))) for name in partition.names]
+        classes = class_names(partition)
+        return cls(sets, classes, partition.label_counts() if classes else None, columns)
 
 
 @dataclass(frozen=True)

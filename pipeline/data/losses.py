@@ -1,0 +1,40 @@
+"""The loss of one sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """name: cross_entropy of logits [M, C] and classes [M]; squared or huber, of outputs [M, 1] and numbers [M].
+    weights: of the classes, [C]. delta: of huber."""
+
+    name: str = "cross_entropy"
+    weights: Tensor | None = field(default=None, repr=False)
+    delta: float = 1.0
+
+    def each(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Of every sample, [M]."""
+        if self.name == "cross_entropy":
+            return F.cross_entropy(scores, targets, self.weights, reduction="none")
+        if self.name == "huber":
+            return F.huber_loss(scores[:, 0], targets, reduction="none", delta=self.delta)
+        return F.mse_loss(scores[:, 0], targets, reduction="none")
+
+    def mean(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Over the samples; class weights do not normalise it."""
+        if self.name == "cross_entropy" and self.weights is None:
+            return F.cross_entropy(scores, targets)
+        return self.each(scores, targets).mean()
+
+
+def balanced(counts: Tensor) -> Tensor:
+    """Weights of the classes, [C], for which every class counts the same and the mean weight of a sample is 1. counts:
+    samples of each class, [C]; a class without any has weight 0."""
+    held = counts > 0
+    weights = counts.sum() / (held.sum() * counts.clamp_min(1))
+    return weights * held

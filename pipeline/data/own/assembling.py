@@ -1,0 +1,173 @@
+"""The parts of a user's own data together: a data set in memory, with notes on what looks odd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.own import targets
+from pipeline.data.raw import SELECTION, VALIDATION, RawDataset, row_hashes
+from pipeline.errors import UserError
+
+SERVER = {"validation": VALIDATION, "selection": SELECTION}
+LEAK = 0.99
+"""Share of rows whose class a single column tells, from which on it is suspected to be the class itself."""
+
+
+@dataclass
+class Parts:
+    """Features X [M, C, H, W] and targets y [M] as they were found, of each set that there is: clients, validation,
+    selection, test. owners: each client row's name; None: the rows are a pool. groups: of any kind, of each set."""
+
+    X: dict[str, np.ndarray]
+    y: dict[str, np.ndarray]
+    owners: np.ndarray | None
+    groups: dict[str, np.ndarray] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def assembled(name: str, parts: Parts, record: dict[str, Any], task: str, label: str) -> RawDataset:
+    """record: of the features; the targets' is added. label: what complaints call the target."""
+    everything = np.concatenate(list(parts.y.values())) if _alike(parts.y) else _texts(parts.y)
+    target = targets.described(label, everything, task)
+    y = {part: targets.encoded(target, _like(everything, values), label) for part, values in parts.y.items()}
+    names, owners = _owners(parts.owners, len(y["clients"]))
+    held = [part for part in ("clients", *SERVER) if part in y]
+    codes = [owners if part == "clients" else np.full(len(y[part]), SERVER[part]) for part in held]
+    groups = None
+    if parts.groups:
+        whole = np.concatenate([parts.groups[part].astype(str) for part in held])
+        groups = np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    classes = target["classes"]
+    notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts.X)]
+    empty = parts.X["clients"][:0], y["clients"][:0]
+    return RawDataset(
+        name,
+        len(classes),
+        _joined([parts.X[part] for part in held]),
+        np.concatenate([y[part] for part in held]),
+        *((parts.X["test"], y["test"]) if "test" in y else empty),
+        owners=np.concatenate(codes).astype(np.int64),
+        client_names=tuple(names),
+        groups=groups,
+        class_names=tuple(classes),
+        preprocessing=record | {"target": target},
+        notes=tuple(notes),
+    )
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _alike(y: dict[str, np.ndarray]) -> bool:
+    """Whether all targets are numbers, or none is."""
+    return len({values.dtype.kind in "iufb" for values in y.values()}) == 1
+
+
+def _texts(y: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.array([targets.class_name(v) for v in values], dtype=object) for values in y.values()])
+
+
+def _like(everything: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The values in the kind of all of them: one set may write 1, another 1.0."""
+    if everything.dtype.kind == "O" and values.dtype.kind != "O":
+        return np.array([targets.class_name(value) for value in values], dtype=object)
+    return values if everything.dtype.kind == "O" else values.astype(everything.dtype)
+
+
+def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]:
+    """Names of the clients and each row's client; no names for a pool."""
+    if found is None:
+        return [], np.zeros(rows, dtype=np.int64)
+    missing = targets.is_missing(found)
+    if missing.any():
+        raise UserError(
+            f"data.client: {missing.sum()} of {rows} rows name no client, the first is row {int(missing.argmax()) + 1}."
+            " Fix: name one, or remove them."
+        )
+    distinct, which = np.unique(found.astype(str) if found.dtype.kind == "O" else found, return_inverse=True)
+    if len(distinct) < 2:
+        raise UserError(
+            f"data: there is one client only, {targets.class_name(distinct[0])!r}. Fix: data of at least two."
+        )
+    return [targets.class_name(value) for value in distinct], which.reshape(-1).astype(np.int64)
+
+
+# --------------------------------------------------------------------------------------------- notes
+
+
+def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
+    if not classes:
+        return []
+    notes = []
+    held = {part: np.bincount(values, minlength=len(classes)) > 0 for part, values in y.items()}
+    for part, there in held.items():
+        if part == "clients":
+            continue
+        alone = [classes[c] for c in np.flatnonzero(there & ~held["clients"]).tolist()]
+        if alone:
+            notes.append(f"class {', '.join(map(repr, alone))} is in the {part} set alone: no client can learn it")
+        absent = [classes[c] for c in np.flatnonzero(~there & held["clients"]).tolist()]
+        if absent:
+            notes.append(f"class {', '.join(map(repr, absent))} is missing in the {part} set")
+    return notes
+
+
+def _client_notes(names: Sequence[str], owners: np.ndarray) -> list[str]:
+    single = [name for name, count in zip(names, np.bincount(owners, minlength=len(names)), strict=True) if count == 1]
+    return [f"client {', '.join(map(repr, single[:5]))} has one sample only"] if single else []
+
+
+def _twins(X: dict[str, np.ndarray]) -> list[str]:
+    """Samples that are in two sets, or on two rows of the clients."""
+    found = {part: row_hashes(samples) for part, samples in X.items()}
+    parts, notes = list(found), []
+    for i, first in enumerate(parts):
+        for second in parts[i + 1 :]:
+            both = int(np.isin(found[second], found[first]).sum())
+            if both:
+                notes.append(f"{both} of {len(found[second])} {second} samples are also among the {first} samples")
+    own = found["clients"]
+    again = len(own) - len(np.unique(own))
+    if again:
+        notes.append(f"{again} of {len(own)} clients' samples occur more than once")
+    return notes
+
+
+def with_notes(raw: RawDataset, notes: Sequence[str]) -> RawDataset:
+    return replace(raw, notes=(*raw.notes, *notes))
+
+
+def leaks(names: Sequence[str], columns: Sequence[np.ndarray], y: np.ndarray, classes: int) -> list[str]:
+    """Columns that tell the target by themselves, of at most 20,000 rows. columns: [M] each, nan = missing; y: encoded
+    targets, [M]."""
+    rows = np.linspace(0, len(y) - 1, min(len(y), 20_000)).astype(int)
+    y, notes, words = y[rows], [], ": is it the label in other words?"
+    if classes and np.bincount(y).max() / len(y) > 0.95:
+        return []
+    for name, column in zip(names, columns, strict=True):
+        values = column[rows]
+        there = ~np.isnan(values)
+        if there.sum() < 20:
+            continue
+        if classes:
+            share = _told(values[there], y[there])
+            if share >= LEAK:
+                notes.append(f"column {name!r} tells the class of {100 * share:.1f} % of the rows{words}")
+        elif values[there].std() and abs(np.corrcoef(values[there], y[there])[0, 1]) > 0.999:
+            notes.append(f"column {name!r} goes along with the target nearly exactly{words}")
+    return notes
+
+
+def _told(values: np.ndarray, y: np.ndarray) -> float:
+    """Share of rows that have the commonest class of their value; of numbers with many values, of their 50th part."""
+    distinct, bins = np.unique(values, return_inverse=True)
+    if len(distinct) > 50:
+        bins = np.searchsorted(np.quantile(values, np.linspace(0, 1, 51)[1:-1]), values)
+    table = np.zeros((int(bins.max()) + 1, int(y.max()) + 1), dtype=np.int64)
+    np.add.at(table, (bins.reshape(-1), y), 1)
+    return float(table.max(axis=1).sum() / len(y))

@@ -1,0 +1,96 @@
+"""Tables on disk: csv, tsv or parquet, one file, or a folder with `clients.*` and perhaps `validation.*`, `selection.*`
+and `test.*`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+SETS = ("clients", "validation", "selection", "test")
+MISSING = ["", "NA", "N/A", "NaN", "nan", "n/a", "null", "NULL", "None", "?"]
+"""What stands for a missing value."""
+
+
+def files(path: Path) -> dict[str, Path]:
+    """The file of each set that there is; UserError if there is none of the clients."""
+    if path.is_file():
+        if path.suffix.lower() not in SUFFIXES:
+            raise UserError(f"data.path: {path} is no {', '.join(SUFFIXES)} file. Fix: save the table as one of them.")
+        return {"clients": path}
+    if not path.is_dir():
+        raise UserError(f"data.path: {path} does not exist. Fix: the path of a table, or of a folder of tables.")
+    found: dict[str, Path] = {}
+    for file in sorted(path.iterdir()):
+        if file.suffix.lower() in SUFFIXES and file.stem in SETS:
+            if file.stem in found:
+                raise UserError(
+                    f"data.path: both {found[file.stem].name} and {file.name} are in {path}. Fix: keep one."
+                )
+            found[file.stem] = file
+    if "clients" not in found:
+        there = ", ".join(sorted(file.name for file in path.iterdir())[:5]) or "nothing"
+        raise UserError(
+            f"data.path: {path} holds no clients.csv, clients.tsv or clients.parquet ({there} is there)."
+            " Fix: rename the table, or give its own path."
+        )
+    return {name: found[name] for name in SETS if name in found}
+
+
+def read(file: Path) -> Any:
+    """The table as a pandas DataFrame; texts as categories, missing values as such. UserError if it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not file.stat().st_size:
+        raise UserError(f"{file} is empty. Fix: write the table to it.")
+    try:
+        table = pq.read_table(file) if file.suffix.lower() == ".parquet" else _text(file)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        reason = " ".join(str(error).split())
+        fix = "save it as UTF-8" if "UTF8" in reason else "correct the file"
+        raise UserError(f"{file} cannot be read ({reason[:200]}). Fix: {fix}.") from None
+    twice = [name for name in table.column_names if table.column_names.count(name) > 1]
+    if twice:
+        raise UserError(f"{file}: column {twice[0]!r} is there twice. Fix: rename one.")
+    if not table.num_rows:
+        raise UserError(f"{file} holds no rows. Fix: write some.")
+    return _frame(table)
+
+
+def _text(file: Path) -> Any:
+    """A csv or tsv; columns are separated by commas or, if the first line has more of them, semicolons."""
+    from pyarrow import csv
+
+    with file.open("rb") as opened:
+        first = opened.readline()
+    separator = "\t" if file.suffix.lower() == ".tsv" else ";" if first.count(b";") > first.count(b",") else ","
+    return csv.read_csv(
+        file,
+        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+    )
+
+
+def _frame(table: Any) -> Any:
+    """A column at a time, so that no second copy of the whole is held."""
+    import pandas as pd
+    import pyarrow as pa
+
+    series = {}
+    for name in table.column_names:
+        column = table.column(name)
+        kind = column.type
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):  # days, with fractions
+            column = column.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64())
+            series[name] = column.to_pandas() / 86_400e6
+        elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
+            raise UserError(f"data: column {name!r} holds {kind}. Fix: numbers and texts only; drop the column.")
+        elif pa.types.is_decimal(kind) or pa.types.is_null(kind) or (pa.types.is_boolean(kind) and column.null_count):
+            series[name] = column.cast(pa.float64()).to_pandas()
+        else:
+            series[name] = column.to_pandas(strings_to_categorical=True)
+        table = table.drop_columns([name])
+    return pd.DataFrame(series, copy=False)

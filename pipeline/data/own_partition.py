@@ -1,0 +1,82 @@
+"""Who holds what of a user's own data."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.held_out import held_out
+from pipeline.data.partition import Partition, assembled, make_partition
+from pipeline.data.partition_rules import check
+from pipeline.data.raw import SELECTION, VALIDATION, RawDataset
+from pipeline.data.schemes import SCHEMES
+from pipeline.data.schemes.natural import NATURAL, holdings
+from pipeline.data.settings import Data, PartitionSettings
+from pipeline.errors import UserError, not_allowed
+from pipeline.seeds import numpy_generator
+
+
+def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:
+    """Of a user's own data: the server's sets as they are given, else held out by shares (`pipeline.data.held_out`);
+    the clients as they are, or the rest dealt by a scheme. No `auto` is left in the settings.
+
+    Raises UserError naming the key of a setting that the data cannot serve.
+    """
+    assert raw.owners is not None
+    draw, labels, scheme = partial(numpy_generator, seed), raw.train_labels, partition_params.dealing
+    if not raw.classes and not scheme.numbers:
+        fitting = ", ".join(name for name, each in SCHEMES.items() if each.numbers)
+        raise UserError(
+            f"partition.scheme: {scheme.name} deals by classes, and the targets of data.name: {raw.name} are numbers."
+            f" Fix: one of {fitting}."
+        )
+    rows = np.flatnonzero(raw.owners >= 0)
+    validation, selection = (np.flatnonzero(raw.owners == code) for code in (VALIDATION, SELECTION))
+    shares = {"test": 0.0 if len(raw.test_labels) else data.test_share}
+    if not len(validation):  # a selection set comes from the same samples
+        shares |= {"validation": data.validation_share, "selection": 0.0 if len(selection) else data.selection_share}
+    groups = None if raw.groups is None else raw.groups[rows]
+    found = held_out(raw.owners[rows], labels[rows], groups, shares, draw)
+    held = {name: rows[found.get(name, found["test"][:0])] for name in ("test", "validation", "selection")}
+    pool = np.setdiff1d(rows, np.concatenate(list(held.values())))
+    test = held["test"]
+    if not len(raw.test_labels) and not len(test):
+        raise not_allowed(
+            "data.test_share", data.test_share, f"large enough to hold out one of {len(rows)} samples", "raise it"
+        )
+    validation = np.concatenate([validation, held["validation"]])
+    selection = np.concatenate([selection, held["selection"]])
+    if scheme is NATURAL:
+        dealt = holdings(pool, labels[pool], raw.owners[pool], raw.client_names, data.bad)
+    else:
+        dealt = scheme.deal(pool, labels[pool], raw.classes, getattr(partition_params, scheme.name), draw)
+    about: dict[str, Any] = {f"{name}_share": share for name, share in shares.items()}
+    about["held_out"] = {
+        name: [int((raw.owners[held[each]] == i).sum()) for each in held] for i, name in enumerate(raw.client_names)
+    }
+    result = assembled(
+        raw.name,
+        raw.classes,
+        labels,
+        dealt,
+        partition_params,
+        seed,
+        about,
+        validation,
+        selection,
+        test=test,
+        names=raw.client_names if scheme is NATURAL else (),
+        class_names=raw.class_names,
+        groups=raw.groups,
+    )
+    check(result, labels, scheme, balanced=False)
+    return result
+
+
+def partition_of(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:
+    """Who holds what of any data. No `auto` is left in the settings."""
+    if raw.own:
+        return make_own_partition(raw, data, partition_params, seed)
+    return make_partition(raw.train_labels, raw.name, raw.classes, partition_params, seed)

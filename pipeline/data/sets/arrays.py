@@ -1,0 +1,135 @@
+"""Arrays of a user's own, in an .npz file: X and y, perhaps client and group, and X and y of the server's sets."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.raw import RawDataset
+from pipeline.data.sets.base import Contents, Dataset
+from pipeline.errors import UserError, not_allowed
+
+SETS = {"clients": "", "validation": "_validation", "selection": "_selection", "test": "_test"}
+KNOWN = [f"{letter}{suffix}" for suffix in SETS.values() for letter in "Xy"] + ["client", "group"]
+
+
+def check(data: Any) -> None:
+    if not data.path:
+        raise not_allowed("data.path", data.path, "the path of an .npz file", "name it")
+
+
+def read(contents: Contents, data: Any) -> RawDataset:
+    from pipeline.data.own import assembling, preprocessing
+
+    check(data)
+    file = Path(data.path).expanduser()
+    found = _loaded(file)
+    X = {part: found[f"X{suffix}"] for part, suffix in SETS.items() if f"X{suffix}" in found}
+    y = {part: found[f"y{suffix}"] for part, suffix in SETS.items() if f"X{suffix}" in found}
+    for part, suffix in SETS.items():
+        if part in X:
+            _require_fit(X[part], y[part], X["clients"], suffix)
+    extra = {name: found.get(name) for name in ("client", "group")}
+    for name, values in extra.items():
+        if values is not None and values.shape != y["clients"].shape:
+            raise UserError(f"{file}: {name} has the shape {values.shape}. Fix: one per sample, {y['clients'].shape}.")
+    owners = None if extra["client"] is None else _texts(extra["client"])
+    whose = np.zeros(len(X["clients"]), dtype=np.int64)
+    if owners is not None:
+        whose = np.unique(owners.astype(str), return_inverse=True)[1].reshape(-1)
+    record, notes = _record(X, whose)
+    groups = None
+    if extra["group"] is not None:
+        own = {part: np.array([f"{part} {i}" for i in range(len(y[part]))]) for part in X if part != "clients"}
+        groups = {"clients": extra["group"].astype(str), **own}
+    features = {part: preprocessing.apply(record, samples) for part, samples in X.items()}
+    targets = {part: _texts(values) for part, values in y.items()}
+    parts = assembling.Parts(features, targets, owners, groups, notes)
+    return assembling.assembled(data.name, parts, record, data.task, "y")
+
+
+def _loaded(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as opened:
+            if not hasattr(opened, "files"):
+                raise UserError(
+                    f"data.path: {file} is a single array. Fix: numpy.savez(file, X=X, y=y, client=client)."
+                )
+            found = {name: opened[name] for name in opened.files}
+    except FileNotFoundError:
+        raise UserError(f"data.path: {file} does not exist. Fix: the path of an .npz file.") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        fix = "store numbers and texts, no Python objects" if "pickle" in str(error) else "write it by numpy.savez"
+        raise UserError(f"data.path: {file} cannot be read ({' '.join(str(error).split())}). Fix: {fix}.") from None
+    strange = [name for name in found if name not in KNOWN]
+    if strange:
+        raise UserError(f"{file}: array {strange[0]!r} has no meaning here. Fix: the names are {', '.join(KNOWN)}.")
+    for suffix in SETS.values():
+        pair = {f"X{suffix}", f"y{suffix}"}
+        if len(pair & found.keys()) == 1 or (not suffix and not pair & found.keys()):
+            absent = sorted(pair - found.keys())[0]
+            raise UserError(f"{file}: there is no array {absent!r}. Fix: store it.")
+    return found
+
+
+def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str) -> None:
+    if X.dtype.kind not in "biuf":
+        raise not_allowed(f"dtype of X{suffix}", str(X.dtype), "numbers", "encode categories, or take data.name: table")
+    if X.ndim not in (2, 3, 4):
+        allowed = "[m, f] for vectors, [m, H, W] or [m, C, H, W] for images"
+        raise not_allowed(f"shape of X{suffix}", X.shape, allowed, "reshape it")
+    if X.shape[1:] != clients.shape[1:]:
+        allowed = f"[m, {', '.join(map(str, clients.shape[1:]))}], as X"
+        raise not_allowed(f"shape of X{suffix}", X.shape, allowed, "reshape it")
+    if y.shape != X.shape[:1]:
+        raise not_allowed(f"shape of y{suffix}", y.shape, f"[{len(X)}], one target per sample", "reshape it")
+    if not len(X):
+        raise UserError(f"X{suffix} holds no samples. Fix: store some, or leave it out.")
+    if np.isinf(X).any():
+        raise UserError(f"X{suffix} holds infinite numbers. Fix: nan stands for a missing number.")
+
+
+def _texts(values: np.ndarray) -> np.ndarray:
+    return values.astype(object) if values.dtype.kind in "US" else values
+
+
+def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any], list[str]]:
+    """How the arrays become features: pixels as they are, other images by one scale, vectors feature by feature."""
+    from pipeline.data.own import columns
+    from pipeline.data.own.preprocessing import channels_first
+
+    clients = X["clients"]
+    record: dict[str, Any] = {"kind": "arrays", "shape": list(clients.shape[1:])}
+    if clients.ndim > 2:
+        sides = channels_first(clients[:1]).shape[2:]
+        if sides[0] != sides[1]:
+            raise not_allowed("shape of X", clients.shape, "of square images", "pad or crop them")
+        if clients.dtype == np.uint8:
+            return record | {"unit": "pixels"}, []
+        if np.isnan(clients).any():
+            raise UserError("X: images have missing pixels (nan). Fix: fill them in.")
+        mean, deviation = columns.standard(clients.reshape(len(clients), -1).mean(1).astype(np.float64), owners)
+        spread = float(np.abs(clients - mean).mean()) or deviation or 1.0
+        return record | {"unit": "images", "mean": [mean], "deviation": [spread]}, []
+    numbers = clients.astype(np.float64)
+    found = [columns.standard(column, owners) for column in numbers.T]
+    missing = np.isnan(numbers).any(axis=0)
+    means, deviations = ([pair[place] for pair in found] for place in (0, 1))
+    constant = [str(i) for i, deviation in enumerate(deviations) if not deviation]
+    if len(constant) == len(found) and not missing.any():
+        raise UserError("X: every feature is constant. Fix: other features.")
+    notes = [f"features {', '.join(constant[:10])} of X are constant and left out"] if constant else []
+    vectors = {"unit": "vectors", "mean": means, "deviation": deviations, "missing": missing.tolist()}
+    return record | vectors, notes
+
+
+ARRAYS = Dataset(
+    name="arrays",
+    summary="your own .npz file",
+    read=read,
+    check=check,
+    reads=("path", "task", "bad", "validation_share", "selection_share", "test_share"),
+)

@@ -1,0 +1,127 @@
+"""A table of a user's own: numbers and categories, one column to predict, perhaps one that says whose row it is."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.raw import RawDataset
+from pipeline.data.sets.base import Contents, Dataset
+from pipeline.errors import UserError, not_allowed
+
+
+def check(data: Any) -> None:
+    if not data.path:
+        raise not_allowed("data.path", data.path, "the path of a table, or of a folder of tables", "name it")
+    if not data.label:
+        raise not_allowed("data.label", data.label, "the column to predict", "name it")
+    roles = {"data.label": data.label, "data.client": data.client, "data.group": data.group}
+    named = [(key, column) for key, column in roles.items() if column]
+    for i, (key, column) in enumerate(named):
+        for other, same in named[:i]:
+            if same == column and "data.label" in (key, other):
+                raise UserError(f"{key} = {column!r} is not allowed: it is {other} already. Fix: name another column.")
+        if data.features != "auto" and column in data.features:
+            raise UserError(f"data.features: {column!r} is {key} already. Fix: leave it out of data.features.")
+    if data.features != "auto" and len(set(data.features)) < len(data.features):
+        raise UserError(f"data.features = {data.features!r} names a column twice. Fix: name it once.")
+    if data.features == []:
+        raise not_allowed("data.features", [], "auto, or a list of columns", "set it to auto")
+    if data.bad and not data.client:
+        raise UserError("data.bad names clients, and no column says whose row it is. Fix: data.client.")
+
+
+def read(contents: Contents, data: Any) -> RawDataset:
+    from pipeline.data.own import assembling, columns, preprocessing, tables
+
+    check(data)
+    files = tables.files(Path(data.path).expanduser())
+    frames = {part: tables.read(file) for part, file in files.items()}
+    clients = frames["clients"]
+    for key in ("label", "client", "group"):
+        if getattr(data, key):
+            _require(f"data.{key}", getattr(data, key), clients, files["clients"])
+    chosen = _chosen(data, clients, files["clients"])
+    for part, frame in frames.items():
+        for column in (data.label, *chosen):
+            _require("column", column, frame, files[part])
+    owners = _texts(clients[data.client]) if data.client else None
+    whose = np.zeros(len(clients), dtype=np.int64)
+    if owners is not None:
+        whose = np.unique(owners.astype(str), return_inverse=True)[1].reshape(-1)
+    found = [columns.described(name, clients[name], whose) for name in chosen]
+    record: dict[str, Any] = {"kind": "table", "columns": [column for column, _ in found if column]}
+    if not record["columns"]:
+        raise UserError(f"data: none of the columns {', '.join(map(repr, chosen))} says anything. Fix: other columns.")
+    targets = {part: _texts(frame[data.label]) for part, frame in frames.items()}
+    groups = {part: _groups(data.group, frame, files[part]) for part, frame in frames.items()} if data.group else None
+    kept = [column["name"] for column in record["columns"]]
+    codes = [_numbers(clients[name]) for name in kept]
+    X = {}
+    for part in list(frames):
+        X[part] = preprocessing.apply(record, frames.pop(part))
+    parts = assembling.Parts(X, targets, owners, groups, [note for _, note in found if note])
+    raw = assembling.assembled(data.name, parts, record, data.task, f"data.label {data.label!r}")
+    y = raw.train_labels[: len(codes[0])]
+    leaks = assembling.leaks(kept, codes, y, raw.classes)
+    return assembling.with_notes(raw, leaks)
+
+
+def _chosen(data: Any, clients: Any, file: Path) -> list[str]:
+    roles = (data.label, data.client, data.group)
+    if data.features == "auto":
+        return [name for name in clients.columns if name not in roles]
+    for column in data.features:
+        _require("data.features", column, clients, file)
+    return list(data.features)
+
+
+def _require(key: str, column: str, frame: Any, file: Path) -> None:
+    if column not in frame.columns:
+        names = [str(name) for name in frame.columns]
+        near = difflib.get_close_matches(column, names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        some = ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
+        raise UserError(f"{key} {column!r} is no column of {file}.{hint} Fix: one of {some}.")
+
+
+def _texts(values: Any) -> np.ndarray:
+    """Numbers as they are, everything else as texts; None where missing."""
+    from pipeline.data.own.columns import is_number
+
+    if is_number(values):
+        return values.to_numpy()
+    texts = values.astype(object)
+    return texts.where(texts.notna(), None).to_numpy(dtype=object)
+
+
+def _groups(column: str, frame: Any, file: Path) -> np.ndarray:
+    _require("data.group", column, frame, file)
+    if frame[column].isna().any():
+        raise UserError(f"data.group: column {column!r} of {file} has empty cells. Fix: give every row its group.")
+    return _texts(frame[column])
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Categories as codes; nan = missing."""
+    from pipeline.data.own.columns import is_number
+
+    if is_number(values):
+        return values.to_numpy(dtype=np.float32, na_value=np.nan)
+    codes = values.astype("category").cat.codes.to_numpy().astype(np.float32)
+    return np.where(codes < 0, np.nan, codes)
+
+
+TABLE = Dataset(
+    name="table",
+    summary="your own csv, tsv or parquet",
+    read=read,
+    check=check,
+    reads=(
+        *("path", "label", "client", "features", "task", "group", "bad"),
+        *("validation_share", "selection_share", "test_share"),
+    ),
+)
