@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.data.partition import Partition
 from pipeline.report.writing import write_csv
 from pipeline.text import short_labels
-from pipeline.training.evaluation import suspects
+from pipeline.training.evaluation import below_half
 
 UNKNOWN = "unknown"
 """The kind of a client of which it is not known whether its data are clean."""
@@ -27,7 +27,8 @@ class Clients:
     names: unique. kinds: clean, unknown, or what is wrong. labels: that each one holds. samples: of its training part.
     weights: [N]. interval: lower and upper ends of the weights, [2, N]; None without replicates. oracle: the weights of
     someone who knows the kinds, [N]; None where they are unknown or weights make no sense. classes: their names; none:
-    their numbers.
+    their numbers. disagrees: with which clients' labels the model does (`pipeline.report.evidence`), [N] bool; None
+    where that was not looked at.
     """
 
     names: list[str]
@@ -38,6 +39,7 @@ class Clients:
     interval: np.ndarray | None = None
     oracle: np.ndarray | None = None
     classes: list[str] = field(default_factory=list)
+    disagrees: np.ndarray | None = None
 
     @classmethod
     def of(cls, partition: Partition, weights: np.ndarray, interval: np.ndarray | None = None) -> Clients:
@@ -77,9 +79,15 @@ class Clients:
         return UNKNOWN not in self.kinds
 
     @property
-    def suspects(self) -> list[int]:
+    def light(self) -> list[int]:
         """Clients below half of an equal share, surely so where there are intervals; none if no client has a weight."""
-        return suspects(self.weights, self.interval) if self.weights.any() else []
+        return below_half(self.weights, self.interval) if self.weights.any() else []
+
+    @property
+    def suspects(self) -> list[int]:
+        """Light clients with whose labels the model disagrees: a low weight alone is no evidence, since validation
+        samples are few."""
+        return [i for i in self.light if self.disagrees is not None and self.disagrees[i]]
 
     def held(self, labels: Sequence[int]) -> str:
         """Labels in words; names may hold spaces."""

@@ -44,12 +44,14 @@ def write_report(
     write_plots(found, partition, clients, record, results)
     over_rounds = read_weights(results)
     pull = over_rounds["pull"] if metrics["served_round"] == metrics["rounds"] else np.zeros(0)
+    evidence = gather(problem, variables, pull, test.recall if test else [])
+    clients = replace(clients, disagrees=evidence.disagrees)
     story = replace(
         _story(metrics, clients, record, results),
         test=test,
         what=what_is_classified(record),
         holdings=Holdings.of(problem.data, partition),
-        evidence=gather(problem, variables, pull, test.recall if test else []),
+        evidence=evidence,
     )
     write_page(story, results / "report.html")
     return "\n".join(
@@ -87,5 +89,5 @@ def remarks(facts: Mapping[str, Any], clients: Clients, results: Path) -> list[s
     if not facts.get("weights_settled", True):
         lines.append("the weights have not settled: train on (more rounds)")
     else:
-        lines.append(tables.suspects_line(clients))
+        lines += tables.suspects_lines(clients)
     return [line for line in lines if line]

@@ -32,7 +32,10 @@ def changed(used: Mapping[str, Any]) -> dict[str, Any]:
     if usual["problem"] != used.get("problem", usual["problem"]):
         usual = _defaults(*chosen, used["problem"]) | {"problem": usual["problem"]}
     usual = usual | {name: value for name, value in dotted(plain).items() if name in CHOICES}
-    return {name: value for name, value in used.items() if _plain(value) != _plain(usual.get(name))}
+    usual["partition.scheme"] = _defaults(*chosen[:2], plain.partition.scheme).get("partition.scheme")
+    # What is `auto` until a user's own data are read cannot be told from what was set.
+    known = {name: value for name, value in used.items() if usual.get(name) != "auto"}
+    return {name: value for name, value in known.items() if _plain(value) != _plain(usual.get(name))}
 
 
 def run_name(used: Mapping[str, Any]) -> str:

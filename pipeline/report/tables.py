@@ -58,18 +58,25 @@ def client_table(clients: Clients) -> str:
     return aligned([[row[j] for j in kept] for row in rows], left=(0, 1, 2) if clients.named else (1, 2))
 
 
-def suspects_line(clients: Clients) -> str:
-    """Who holds too little to be trusted, by the intervals where there are any; empty if there is none."""
-    suspects = clients.suspects
-    if not suspects:
-        return ""
-    listed = ", ".join((clients.names[i] if clients.named else str(i)) for i in suspects[:_SHOWN])
-    named = listed if clients.named else ("client " if len(suspects) == 1 else "clients ") + listed
-    if len(suspects) > _SHOWN:
-        named += f" and {len(suspects) - _SHOWN} more"
-    if clients.interval is not None:
-        return f"suspicious: {named} (weight surely below half of an equal share)"
-    return f"below half of an equal share: {named}"
+def suspects_lines(clients: Clients) -> list[str]:
+    """Who holds too little, those first with whose labels the model disagrees; empty if there is none."""
+    suspects, sure = clients.suspects, "surely " if clients.interval is not None else ""
+    others = [i for i in clients.light if i not in suspects]
+    lines = []
+    if suspects:
+        labels = "its labels" if len(suspects) == 1 else "their labels"
+        why = f"weight {sure}below half of an equal share, and the model disagrees with {labels}"
+        lines.append(f"suspicious: {_named(clients, suspects)} ({why})")
+    if others:
+        why = "" if clients.disagrees is None else " (the model agrees with the labels: no evidence of bad data)"
+        lines.append(f"{sure}below half of an equal share: {_named(clients, others)}{why}")
+    return lines
+
+
+def _named(clients: Clients, which: Sequence[int]) -> str:
+    listed = ", ".join((clients.names[i] if clients.named else str(i)) for i in which[:_SHOWN])
+    named = listed if clients.named else ("client " if len(which) == 1 else "clients ") + listed
+    return f"{named} and {len(which) - _SHOWN} more" if len(which) > _SHOWN else named
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> str:

@@ -298,7 +298,7 @@ def weight_interval(weights: np.ndarray, replicates: np.ndarray) -> np.ndarray:
     return np.clip(np.stack([weights - half, weights + half]), 0.0, 1.0)
 
 
-def suspects(weights: np.ndarray, interval: np.ndarray | None) -> list[int]:
+def below_half(weights: np.ndarray, interval: np.ndarray | None) -> list[int]:
     """Clients below half of an equal share 1/N, by the upper end of their interval where there is one. weights: [N];
     interval: [2, N]."""
     upper = weights if interval is None else interval[1]

@@ -35,17 +35,31 @@ def evenly(kinds: list[str]) -> Clients:
 def test_clients_have_their_own_names_where_there_are_any() -> None:
     own = replace(evenly(["unknown"] * 2), names=["Köln", "St. Mary <3"], weights=np.array([0.9, 0.1]))
     assert [line[:11].rstrip() for line in tables.client_table(own).splitlines()[2:]] == ["Köln", "St. Mary <3"]
-    assert tables.suspects_line(own) == "below half of an equal share: St. Mary <3"
+    assert tables.suspects_lines(own) == ["below half of an equal share: St. Mary <3"]
 
 
-def test_the_line_on_suspicious_clients() -> None:
+def test_a_client_is_suspicious_if_its_weight_is_low_and_the_model_disagrees() -> None:
     ends = np.array([[0.0, 0.9], [0.1, 1.0]])
     sure = replace(evenly(["clean"] * 2), weights=np.array([0.05, 0.95]), interval=ends)
-    assert tables.suspects_line(sure) == "suspicious: client 0 (weight surely below half of an equal share)"
-    assert tables.suspects_line(replace(sure, interval=None)) == "below half of an equal share: client 0"
-    assert tables.suspects_line(replace(sure, interval=ends + 0.3)) == ""
+    assert tables.suspects_lines(sure) == ["surely below half of an equal share: client 0"]
+    assert tables.suspects_lines(replace(sure, interval=None)) == ["below half of an equal share: client 0"]
+    assert tables.suspects_lines(replace(sure, interval=ends + 0.3)) == []
+
+    bad = replace(sure, disagrees=np.array([True, True]))
+    why = "weight surely below half of an equal share, and the model disagrees with its labels"
+    assert tables.suspects_lines(bad) == [f"suspicious: client 0 ({why})"]
+    (spare,) = tables.suspects_lines(replace(sure, disagrees=np.array([False, True])))
+    assert spare == (
+        "surely below half of an equal share: client 0 (the model agrees with the labels: no evidence of bad data)"
+    )
+
     many = replace(evenly(["clean"] * 30), weights=np.array([0.0] * 25 + [0.2] * 5))
-    assert tables.suspects_line(many).endswith(", 19 and 5 more")
+    assert tables.suspects_lines(many)[0].endswith(", 19 and 5 more")
+    both = replace(many, disagrees=np.arange(30) < 2)
+    assert [line.partition(":")[0] for line in tables.suspects_lines(both)] == [
+        "suspicious",
+        "below half of an equal share",
+    ]
 
 
 def test_tables_for_the_web() -> None:

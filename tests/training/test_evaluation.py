@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.training.evaluation import detection, rounds_to, suspects, weight_interval, weight_quality
+from pipeline.training.evaluation import below_half, detection, rounds_to, weight_interval, weight_quality
 
 
 def test_detection_by_hand():
@@ -51,6 +51,6 @@ def test_the_interval_of_a_weight_by_hand():
 def test_who_is_suspicious():
     """Half of an equal share of four is .125."""
     weights = np.array([0.5, 0.375, 0.12, 0.005])
-    assert suspects(weights, None) == [2, 3]
-    assert suspects(weights, np.array([weights - 0.1, weights + 0.01])) == [3]
-    assert suspects(np.full(4, 0.125), None) == []
+    assert below_half(weights, None) == [2, 3]
+    assert below_half(weights, np.array([weights - 0.1, weights + 0.01])) == [3]
+    assert below_half(np.full(4, 0.125), None) == []

@@ -22,8 +22,7 @@ def weights(story: Story) -> dict[str, Any] | None:
     if not len(story.weights) or not clients.weights.any():
         return None
     n, interval, oracle = len(clients), clients.interval, clients.oracle
-    ranked = story.learned and story.settled is not False
-    order = np.argsort(-clients.weights, kind="stable").tolist() if ranked or n > MOST else list(range(n))
+    order = np.argsort(-clients.weights, kind="stable").tolist() if story.ranked or n > MOST else list(range(n))
     shown = order if n <= MOST else [*order[: MOST // 2], *order[-MOST // 2 :]]
     top = max(clients.weights.max(), 1 / n, *([] if interval is None else [interval[1].max()]))
     top = float(max(top, 0 if oracle is None or not story.learned else oracle.max())) * 1.04
@@ -63,7 +62,7 @@ def _weights_text(story: Story) -> str:
         text += "Not settled: train on. The clients stand in their own order, since a ranking would mean nothing yet."
     else:
         text += "The heaviest client comes first."
-        text += " A client in red holds less than half of an equal share." if story.suspects else ""
+        text += " A client in red is suspicious." if story.suspects else ""
     if story.clients.interval is None:
         text += " Intervals need further runs: train.replicates."
     if story.clients.oracle is not None and story.clients.clean.any():

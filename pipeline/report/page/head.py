@@ -62,14 +62,19 @@ def _about_weights(story: Story) -> list[str]:
     if story.settled is False:
         return ["The weights have not settled: train on (more rounds). Until then no client is ranked or suspected."]
     start = "The weights have settled" if story.settled else "This method does not say whether its weights have settled"
-    names = [story.clients.names[i] for i in story.suspects]
     sure = "surely less" if story.clients.interval is not None else "less"
-    if not names:
-        found = f"{start}; no client holds {sure} than half of an equal share."
-    else:
-        holds = "holds" if len(names) == 1 else "hold"
-        found = f"{start}. {counted(len(names), 'client')} {holds} {sure} than half of an equal share: {listed(names)}."
-    lines = [found]
+    share = f"{sure} than half of an equal share"
+    if not story.suspects and not story.light:
+        start += f"; no client holds {share}"
+    lines = [f"{start}."]
+    if story.suspects:
+        their = "its" if len(story.suspects) == 1 else "their"
+        who = _holding(story, story.suspects, share)
+        lines.append(f"Suspicious: {who}, and the model disagrees with {their} labels.")
+    if story.light:
+        speaks = "" if story.clients.disagrees is None else "; the model agrees with the labels, so nothing else speaks"
+        against = "" if story.clients.disagrees is None else " against " + ("it" if len(story.light) == 1 else "them")
+        lines.append(f"{_holding(story, story.light, share)}{speaks}{against}.".capitalize())
     if "detection_auc" in story.metrics:
         lines.append(
             "Which clients are bad is known here: the clean ones hold"
@@ -77,6 +82,11 @@ def _about_weights(story: Story) -> list[str]:
             f" {percent(story.metrics['max_noise_weight'])}."
         )
     return lines
+
+
+def _holding(story: Story, which: list[int], share: str) -> str:
+    names = listed([story.clients.names[i] for i in which])
+    return f"{counted(len(which), 'client')} {'holds' if len(which) == 1 else 'hold'} {share} ({names})"
 
 
 def tiles(story: Story) -> list[dict[str, str]]:

@@ -75,4 +75,14 @@ class Story:
     @property
     def suspects(self) -> list[int]:
         """Clients to look at; none while learned weights still move, and none under fixed ones."""
-        return self.clients.suspects if self.learned and self.settled is not False else []
+        return self.clients.suspects if self.ranked else []
+
+    @property
+    def light(self) -> list[int]:
+        """Likewise, those of low weight against whom nothing else speaks."""
+        return [i for i in self.clients.light if i not in self.suspects] if self.ranked else []
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the weights say anything about the clients."""
+        return self.learned and self.settled is not False
