@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from pathlib import Path
 
 import pytest
 
 from experiments import cells, former
+from experiments.results import read
 from experiments.study import load_study
 from pipeline.params.recipes import read_recipe
 
 ROOT = Path(__file__).parents[2]
-TABLE, FASHION = "primal_dual_weighting/cells/full-table", "primal_dual_weighting/cells/full-fashion"
+TABLE, FASHION = "primal_dual_weighting table", "primal_dual_weighting fashion"
 COMPETITORS = ("primal-dual", "rfho", "fednest", "sustain", "afl", "average", "validation-only", "oracle-weights")
 RUNS = [
     ("fashion-mnist", f"{FASHION}/primal-dual_*"),
@@ -20,12 +22,12 @@ RUNS = [
     ("printed", f"{TABLE}/primal-dual--as-printed_*"),
     ("mnist-gamma-10", f"{TABLE}/primal-dual--gamma-10-and-clipped_*"),
     ("mnist-clipped-series", f"{TABLE}/*--clipped_p1_*"),
-    ("mnist-hyper-representation", "simfbo/cells/full/hyper_representation/*--searched--MNIST--non-i-i-d*"),
+    ("mnist-hyper-representation", "simfbo hyper_representation/*--searched--MNIST--non-i-i-d*"),
     *(
-        ("mnist-data-cleaning", f"fedbio/cells/full/data_cleaning/{row}--noise-0-8_*")
+        ("mnist-data-cleaning", f"fedbio data_cleaning/{row}--noise-0-8_*")
         for row in ("FedBiO", "FedBiOAcc", "FedNest")
     ),
-    ("toy-noisy", "primal_dual_weighting/cells/full-toy/steadied-20/primal-dual*"),
+    ("toy-noisy", "primal_dual_weighting toy/steadied-20/primal-dual*"),
 ]
 FREE = ("algorithm", "seed", "federation.participation", "train.rounds", "train.eval_every")
 """What the runs that a recipe quotes differ in."""
@@ -40,10 +42,11 @@ def same(name: str, settings: dict) -> bool:
 
 @pytest.mark.parametrize(("name", "pattern"), RUNS)
 def test_a_recipe_is_what_was_run(name, pattern):
-    files = list((ROOT / "experiments").glob(f"{pattern}.json"))
-    assert files
-    for path in files:
-        assert same(name, json.loads(path.read_text())["cell"]["settings"]), path.name
+    study, _, key = pattern.partition(" ")
+    rows = fnmatch.filter(read(found := ROOT / "experiments" / study / "results" / "full.jsonl"), key)
+    assert rows
+    for row in rows:
+        assert same(name, read(found)[row]["cell"]["settings"]), row
 
 
 def test_the_few_shot_recipe_is_what_is_run():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.trust import commands, coverage, own, page, plan, results, search
+from experiments import provenance, results
+from experiments.trust import commands, coverage, outcomes, own, page, plan, search
 from experiments.trust.federations import FEDERATIONS, available, federation, federations
 from experiments.trust.given import GIVEN, heart_file
 from experiments.trust.own import OWN, SMALLEST
@@ -233,22 +234,22 @@ def test_a_changed_default_is_another_cell():
 def test_results_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):
     path, ran = tmp_path / "results.jsonl", []
 
-    def counted(cell):
+    def counted(cell, about):
         ran.append(cell)
-        return {"wrong": "nothing", "accuracy": 0.5}
+        return {"wrong": "nothing", "accuracy": 0.5} | about
 
-    monkeypatch.setattr(results, "outcome", counted)
+    monkeypatch.setattr(outcomes, "outcome", counted)
     cells = plan.cells(TINY, "quick")
     assert len(cells) == 6
-    results.run_missing(cells[:4], path, 1)
+    outcomes.run_cells(cells[:4], path, 1)
     path.write_bytes(path.read_bytes()[:-7])  # killed while it wrote the fourth
     assert list(results.read(path)) == [cell.key for cell in cells[:3]]
-    results.run_missing(cells, path, 1)
+    outcomes.run_cells(cells, path, 1)
     assert ran == [*cells[:4], *cells[3:]]
     assert results.read(path).keys() == {cell.key for cell in cells}
-    results.run_missing(cells, path, 1)
+    outcomes.run_cells(cells, path, 1)
     assert len(ran) == 7
-    results.run_missing(cells[:1], path, 1, again=True)
+    outcomes.run_cells(cells[:1], path, 1, again=True)
     assert len(ran) == 8
     assert "6 of 6 cells are done, 0 to run" in capsys.readouterr().out
     row = results.read(path)[cells[0].key]
@@ -261,14 +262,14 @@ def test_results_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):
 def test_a_cell_that_raises_does_not_stop_the_others(tmp_path, monkeypatch):
     cells = plan.cells(TINY, "quick")
 
-    def failing(cell):
+    def failing(cell, about):
         if cell is cells[0]:
             raise ZeroDivisionError("by zero")
         return {"accuracy": 0.5}
 
-    monkeypatch.setattr(results, "outcome", failing)
-    with pytest.raises(UserError, match=r"1 cells failed, the first is .* \(ZeroDivisionError: by zero\)"):
-        results.run_missing(cells[:3], tmp_path / "results.jsonl", 1)
+    monkeypatch.setattr(outcomes, "outcome", failing)
+    with pytest.raises(UserError, match=r"1 cells failed: primal_dual on wine-1of4-0, 3 rounds"):
+        outcomes.run_cells(cells[:3], tmp_path / "results.jsonl", 1)
     assert len(results.read(tmp_path / "results.jsonl")) == 2
 
 
@@ -355,6 +356,7 @@ def test_coverage_redraws_the_server_s_samples_alone(tmp_path):
 def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "load", lambda: TINY)
     monkeypatch.setattr(commands, "HERE", tmp_path)
+    monkeypatch.setattr(provenance, "changes", lambda: "")
     monkeypatch.setattr(commands, "RESULTS", tmp_path / "results.jsonl")
     monkeypatch.setattr(commands, "TRIALS", tmp_path / "search.jsonl")
     monkeypatch.setattr(commands, "INTERVALS", tmp_path / "coverage.jsonl")
