@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.config.spec import dotted, override
 from pipeline.params.decides import params_in_use
-from pipeline.params.resolve import resolve
+from pipeline.params.resolve import automatic_scheme, resolve
 from pipeline.params.tree import Params, params_of
 from pipeline.text import clipped, short_names
 
@@ -24,12 +24,23 @@ def changed(used: Mapping[str, Any]) -> dict[str, Any]:
 
     used: every parameter in use under its dotted name, `auto` resolved, as `Record.params` holds them.
     """
-    chosen = (used["algorithm"], used["data.name"], used.get("partition.scheme", "lead"))
+    scheme = used.get("partition.scheme", "lead")
+    chosen = (used["algorithm"], used["data.name"], scheme)
     usual = _defaults(*chosen)
     if usual["problem"] != used["problem"]:
         usual = _defaults(*chosen, used["problem"]) | {"problem": usual["problem"]}
     usual = usual | {name: value for name, value in dotted(Params()).items() if name in CHOICES}
-    return {name: value for name, value in used.items() if _plain(value) != _plain(usual.get(name))}
+    params = override(Params(), {"data.name": used["data.name"]})
+    if params.data.dataset.own and scheme in ("natural", "iid"):  # which of them, the data say
+        usual["partition.scheme"] = scheme
+    else:
+        usual["partition.scheme"] = automatic_scheme(params, params.data.dataset.info)
+    return {
+        name: value
+        for name, value in used.items()
+        # What else is auto, own data decide.
+        if usual.get(name) != "auto" and _plain(value) != _plain(usual.get(name))
+    }
 
 
 def run_name(used: Mapping[str, Any]) -> str:
