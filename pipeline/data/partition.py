@@ -22,7 +22,7 @@ import numpy as np
 
 from pipeline.data.holdings import Draw, Holding
 from pipeline.data.partition_rules import check
-from pipeline.data.schemes.natural import UNKNOWN
+from pipeline.data.schemes.natural import NATURAL, UNKNOWN
 from pipeline.data.settings import PartitionSettings
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
@@ -339,20 +339,34 @@ def _flat(prefix: str, shares: list[Holding], masks: list[np.ndarray]) -> dict[s
 
 def summary_table(partition: Partition) -> str:
     """Plain text: one line per client, then the server's sets."""
-    header = ("client", "kind", "labels", "train", "validation", "oracle weight")
-    columns = zip(
-        partition.kinds,
-        partition.client_labels,
-        partition.sizes.tolist(),
-        partition.validation_sizes.tolist(),
-        partition.oracle_weights().tolist(),
-        strict=True,
-    )
-    rows = [header] + [
-        (str(i), kind, short_labels(labels), str(train), str(validation), f"{weight:.3f}")
-        for i, (kind, labels, train, validation, weight) in enumerate(columns)
-    ]
-    name = f"{partition.dataset}, partition {partition.scheme}"
-    v, s = len(partition.server_validation), len(partition.server_selection)
-    server = f"server: {v} validation and {s} selection samples, balanced over {partition.classes} labels"
-    return "\n".join([f"{name}, seed {partition.seed}, hash {partition.hash[:12]}", aligned(rows, left=(1, 2)), server])
+    p, settings = partition, partition.settings
+    heading = f"{p.dataset}, partition {p.scheme}, seed {p.seed}, hash {p.hash[:12]}"
+    classes = [_held(labels, p.class_names) for labels in p.client_labels]
+    columns = {
+        "client": p.names if p.scheme == NATURAL.name else list(map(str, range(p.clients))),
+        "kind": p.kinds,
+        "labels": classes,
+        "train": list(map(str, p.sizes.tolist())),
+        "validation": list(map(str, p.validation_sizes.tolist())),
+    }
+    if p.known:
+        columns["oracle weight"] = [f"{weight:.3f}" for weight in p.oracle_weights().tolist()]
+    held_out = settings.get("held_out") or {}
+    if p.scheme == NATURAL.name and any(map(sum, held_out.values())):
+        for place, name in enumerate(("test", "validation", "selection")):
+            columns[f"to {name}"] = [str(held_out[client][place]) for client in p.names]
+    rows = [tuple(columns), *zip(*columns.values(), strict=True)]
+    v, s, t = len(p.server_validation), len(p.server_selection), len(p.server_test)
+    server = f"server: {v} validation and {s} selection samples"
+    if "validation_per_label" in settings:
+        server += f", balanced over {p.classes} labels"
+    elif held_out or t:
+        server += f", {t} test samples" if t else ""
+        server += "; those of the columns `to ...` were held out from the clients" if len(columns) > 6 else ""
+    left = (0, 1, 2) if p.scheme == NATURAL.name else (1, 2)
+    return "\n".join([heading, aligned(rows, left=left), server])
+
+
+def _held(labels: list[int], names: list[str]) -> str:
+    words = "; ".join(names[label] for label in labels) if names else short_labels(labels)
+    return words if len(words) <= 40 else f"{len(labels)} classes"

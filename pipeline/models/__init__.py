@@ -39,15 +39,15 @@ AUTOMATIC = {
     "lenet5": "images of 12 to 64 pixels",
     "conv4": "larger images",
     "mlp": "smaller ones, and vectors",
-    "linear": "vectors, if there are fewer than 1000",
+    "linear": "vectors, if there are fewer than 1000 and the problem needs no body",
 }
 """What `model.name: auto` chooses from, and when."""
 
 
-def automatic(size: int, samples: int) -> str:
-    """A network for images of size x size pixels, or, at size 1, for vectors."""
+def automatic(size: int, samples: int, body: bool = False) -> str:
+    """A network for images of size x size pixels, or, at size 1, for vectors. body: whether it must have one."""
     if size == 1:
-        return "mlp" if samples >= 1000 else "linear"
+        return "mlp" if body or samples >= 1000 else "linear"
     if size < 12:
         return "mlp"
     return "lenet5" if size <= 64 else "conv4"

@@ -50,7 +50,7 @@ def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
         "partition": scheme_named(scheme).name if "." in scheme else scheme,
     }
     unused = ("partition", "model", "loss") if flat["problem"] == "toy" else ()
-    reads = dataset_named(flat["data.name"]).reads
+    reads = dataset_named(flat["data.name"]).reads if "data.name" in flat else ()
     defaults = dotted(Loss())
     sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
     automatic = ("natural", "iid") if scheme == "auto" else ()  # own data that nothing is known of yet

@@ -36,7 +36,9 @@ def resolve(params: Params, info: DatasetInfo | None = None) -> Params:
     part = replace(params.partition, scheme=settled(params.partition.scheme, automatic_scheme(params, info)))
     size = sizes(info.images, info.few_shot)
     federation = replace(params.federation, batch_size=settled(params.federation.batch_size, size.batch_size))
-    model = replace(params.model, name=settled(params.model.name, automatic(info.size, info.images)))
+    model = replace(
+        params.model, name=settled(params.model.name, automatic(info.size, info.images, params.formulation.body))
+    )
     loss = replace(params.loss, name=settled(params.loss.name, "cross_entropy" if info.classes else "squared"))
     params = replace(params, partition=part, federation=federation, model=model, loss=loss)
     params = replace(params, problems=_problems(params, info))

@@ -9,6 +9,7 @@ from pipeline.data.schemes.natural import NATURAL
 from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
+from pipeline.models import automatic as automatic_network
 from pipeline.params.resolve import automatic_scheme, problem_in_use
 from pipeline.params.tree import Params
 from pipeline.problems.registry import OWN_DATA, problem_named
@@ -21,6 +22,9 @@ def check_rules(params: Params) -> None:
         # Of own data nothing is known yet; neither of the schemes it can stand for breaks any of the rules below.
         automatic = automatic_scheme(params, params.data.dataset.info)
         params = replace(params, partition=replace(params.partition, scheme=automatic))
+    info = params.data.dataset.info
+    if params.model.name == "auto" and info:
+        params = replace(params, model=replace(params.model, name=automatic_network(info.size, info.images)))
     _problem(params)
     for name, scheme in SCHEMES.items():
         scheme.check(f"partition.{name}", getattr(params.partition, name))

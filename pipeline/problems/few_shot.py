@@ -259,4 +259,5 @@ FEW_SHOT = Formulation(
     upper_on_clients=lambda settings, clean_parts: True,
     own_data=True,
     numbers=False,
+    body=True,
 )

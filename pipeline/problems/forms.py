@@ -84,8 +84,8 @@ class Formulation:
     forms in which it is put to a method. build(settings, given) -> the problem; UserError for settings that do not fit
     the data. resolve(settings, facts) -> settings without `auto`. upper_on_clients(settings, clean_parts): whether the
     upper level lies on the clients' own validation parts, not on the server's validation set. numbers: it also makes
-    sense where targets are numbers, not classes. own_data: it is served by
-    data of its own, which serve no other problem.
+    sense where targets are numbers, not classes. body: the network must have one, before its last layer. own_data: it
+    is served by data of its own, which serve no other problem.
     """
 
     name: str
@@ -96,4 +96,5 @@ class Formulation:
     resolve: Callable[[Any, Facts], Any] = as_they_are
     upper_on_clients: Callable[[Any, bool], bool] = lambda settings, clean_parts: False
     numbers: bool = True
+    body: bool = False
     own_data: bool = False

@@ -201,4 +201,5 @@ HYPER_REPRESENTATION = Formulation(
     build=build,
     resolve=resolve,
     upper_on_clients=lambda settings, clean_parts: True,
+    body=True,
 )

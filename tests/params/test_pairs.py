@@ -73,7 +73,10 @@ def test_auto_is_the_problem_the_method_is_made_for(method, problem):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"data__name": "glyphs"}, "partition.scheme: lead does not go with data.name: glyphs: "),
+        (
+            {"data__name": "glyphs", "partition__scheme": "lead"},
+            "partition.scheme: lead does not go with data.name: glyphs: ",
+        ),
         ({"partition__scheme": "few_shot"}, "partition.scheme: few_shot does not go with data.name: digits: "),
         ({"problem": "few_shot"}, "Fix: problem: auto, or data.name: glyphs."),
         ({"problem": "few_shot"}, "problem: few_shot does not go with data.name: digits: "),

@@ -33,7 +33,7 @@ def test_the_committed_file_holds_the_defaults():
 def test_what_a_person_edits_comes_first():
     """On two screens, before the line that says so: every short section, the lead partition and the lead method."""
     first = TEXT.split("the long tail")[0]
-    assert len(first.splitlines()) <= 105
+    assert len(first.splitlines()) <= 120
     keys = [line.split(":")[0] for line in first.splitlines() if re.match(r"[a-z]+:", line)]
     assert keys == [
         *("seed", "data", "partition", "model", "problem", "train", "federation", "tracking", "algorithm", "algorithms")
@@ -82,11 +82,11 @@ def test_names_agree_with_the_rooms_that_serve_them():
     assert set(MODEL_NAMES) == set(MODELS)
     schemes = {f.name for f in dataclasses.fields(Params().partition)} & set(SCHEMES)
     assert schemes == set(SCHEMES)
-    for name in DATASETS.keys() - {"toy"}:
+    for name in [name for name, dataset in DATASETS.items() if dataset.info]:
         answer = answer_to("name: digits", f"name: {name}")
         if name in data_for("few_shot"):
             assert answer is not None
-            assert "Fix: partition.scheme: few_shot" in answer
+            assert "an algorithm for few_shot" in answer
         else:
             assert answer is None
 
@@ -129,8 +129,8 @@ def answer_to(old: str, new: str, path: Path | None = None) -> str | None:
         ("batch_size: auto #", "batch_size: atuo #", ["federation.batch_size", "auto", "Did you mean auto?"]),
         ("batch_size: auto #", "batch_size: 0 #", ["federation.batch_size = 0", "at least 1", "auto"]),
         ("groups: auto #", "groups: [0, 1] #", ["partition.lead.groups", "lists of whole numbers", "auto"]),
-        ("scheme: lead", "scheme: dirichlett", ["partition.scheme", "Did you mean dirichlet?"]),
-        ("name: lenet5", "name: lenet6", ["model.name", "lenet6", "Did you mean lenet5?", "dotted path"]),
+        ("scheme: auto", "scheme: dirichlett", ["partition.scheme", "Did you mean dirichlet?"]),
+        ("name: auto", "name: lenet6", ["model.name", "lenet6", "Did you mean lenet5?", "dotted path"]),
         ("options: {}", "options: 3", ["model.options = 3", "a mapping"]),
         ("  iid: {clients: 10}", "  idd: {clients: 10}", ["partition.idd", "partition.iid"]),
         ("train:\n", "train: 5\nother:\n", ["train = 5", "a section of keys"]),

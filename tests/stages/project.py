@@ -34,7 +34,7 @@ class Project:
         (folder / ".venv").symlink_to(BIN.parent)
         project = cls(folder)
         project.edit("rounds: 500", f"rounds: {ROUNDS}", "eval_every: 25", "eval_every: 8")
-        project.edit("checkpoint_every: 50", "checkpoint_every: 5", "name: lenet5", "name: linear")
+        project.edit("checkpoint_every: 50", "checkpoint_every: 5", "name: auto #", "name: linear #")
         project.git("init", "-q", "-b", "main")
         project.commit()
         return project

@@ -13,7 +13,7 @@ def test_it_runs_and_an_edit_trains_again(project):
     file = project.folder / "my_methods" / "trimmed.py"
     file.write_text((project.folder / "examples" / "trimmed.py").read_text())
     own = "algorithm: my_methods.trimmed.TRIMMED"
-    project.edit("scheme: lead #", "scheme: examples.one_label.ONE_LABEL #")
+    project.edit("scheme: auto #", "scheme: examples.one_label.ONE_LABEL #")
     project.edit("\nalgorithm: primal_dual", f"\n{own}", "\nalgorithms:", "\nalgorithms:\n  trimmed:\n    trim: 0.3")
     assert ran(project.dvc("repro")) == ["check", "partition", "train", "evaluate"]
     assert project.json("results/metrics.json")["algorithm"] == "my_methods.trimmed.TRIMMED"

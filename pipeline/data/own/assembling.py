@@ -118,7 +118,8 @@ def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
 
 
 def _client_notes(names: Sequence[str], owners: np.ndarray) -> list[str]:
-    single = [name for name, count in zip(names, np.bincount(owners, minlength=len(names)), strict=True) if count == 1]
+    counts = np.bincount(owners)
+    single = [name for i, name in enumerate(names) if counts[i] == 1]
     return [f"client {', '.join(map(repr, single[:5]))} has one sample only"] if single else []
 
 

@@ -109,7 +109,7 @@ def encoded(record: dict[str, Any], values: Any, out: np.ndarray) -> None:
     else:
         import pandas as pd
 
-        codes = pd.Categorical(values.astype(str).where(~missing), categories=record["values"]).codes
+        codes = pd.Index(record["values"]).get_indexer(values.astype(str).where(~missing))
         rows = np.flatnonzero(codes >= 0)
         out[rows, codes[rows]] = 1.0
     if record["missing"]:
