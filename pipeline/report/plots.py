@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.partition import Partition
-from pipeline.report import figures
+from pipeline.report import figures, matrices
 from pipeline.report.clients import Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights, thin
 from pipeline.report.record import Record
@@ -33,9 +33,9 @@ def write_plots(outcome: Outcome, partition: Partition, clients: Clients, record
     _weights(folder, results, clients, record)
     figures.save(figures.final_weights(clients), folder / "final_weights.png")
     figures.save(figures.accuracy_and_loss(at, accuracy, loss), folder / "accuracy_and_loss.png")
-    figures.save(figures.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
+    figures.save(matrices.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
     figures.save(
-        figures.confusion_matrix(outcome.test.confusion, what_is_classified(record)), folder / "confusion_matrix.png"
+        matrices.confusion_matrix(outcome.test.confusion, what_is_classified(record)), folder / "confusion_matrix.png"
     )
     series = zip(at.astype(int), accuracy, loss, strict=True)
     write_csv(folder / "evaluations.csv", ("round", "test_accuracy", "validation_loss"), series)

@@ -43,6 +43,11 @@ def answer(story: Story) -> dict[str, Any]:
         tested = (story.holdings.sets if story.holdings else {}).get("test")
         of = f" of {tested:,} test samples" if tested else " of the test samples"
         lines.append(f"The model is right on {percent(metrics['test_accuracy'], 2)}{of}.")
+    if "test_rmse" in metrics:
+        lines.append(
+            f"On the test set the model is off by {metrics['test_rmse']:.4g} (root mean square) and explains"
+            f" {percent(metrics['test_r2'])} of the variance."
+        )
     if "stationarity" in metrics:
         lines.append(
             f"Upper value {metrics['upper_value']:.6g}, stationarity {metrics['stationarity']:.3g} (0 at the optimum)."
@@ -80,6 +85,9 @@ def tiles(story: Story) -> list[dict[str, str]]:
     for name, label in (("test_accuracy", "test accuracy"), ("average_accuracy", "mean accuracy of the clients")):
         if name in metrics:
             found.append({"value": percent(metrics[name], 2), "label": label, "tone": ""})
+    for name, label in (("test_rmse", "test error (root mean square)"), ("test_r2", "test R2")):
+        if name in metrics:
+            found.append({"value": f"{metrics[name]:.4g}", "label": label, "tone": ""})
     if "stationarity" in metrics:
         found.append({"value": f"{metrics['stationarity']:.3g}", "label": "stationarity", "tone": ""})
     if story.learned:
