@@ -66,7 +66,7 @@ check: setup ## formatter, linter, type checker
 	$(BIN)/mypy
 
 ui: setup ## the MLflow page on http://127.0.0.1:5000
-	@echo "open http://127.0.0.1:5000/#/experiments/1?workflowType=machine_learning"
+	@echo "open http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=fedbilevel&workflowType=machine_learning"
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --backend-store-uri sqlite:///mlflow.db \
 		--default-artifact-root ./mlartifacts --host 127.0.0.1 --port 5000 --workers 1
 

@@ -94,13 +94,13 @@ def weights_over_rounds(
     rounds, weights = np.asarray(rounds), np.asarray(weights)
     small, dashed = size[0] < 7, clients.oracle is not None and bool(clients.clean.any()) and len(clients) <= MANY
     title = "Over rounds" + " (dashed: oracle weights)" * dashed if small else "Learned client weights over rounds"
-    figure, axes = _canvas(*size, title)
+    figure, axes = canvas(*size, title)
     with canvas_style():
         draw = _bands if len(clients) > MANY else _curves
         labels = draw(axes, rounds, weights, clients)
         top = float(np.nanmax(weights, initial=1e-3))
         if clients.oracle is not None and dashed:
-            clean, colours = np.flatnonzero(clients.clean).tolist(), _colours(clients.kinds)
+            clean, colours = np.flatnonzero(clients.clean).tolist(), colours_of(clients.kinds)
             for i in clean:
                 level = float(clients.oracle[i])
                 axes.axhline(level, color=colours[i], ls=(0, (5, 4)), lw=1.2, alpha=0.8, zorder=1)
@@ -120,10 +120,10 @@ def final_weights(clients: Clients) -> Figure:
     names."""
     weights, oracle, interval, count = np.asarray(clients.weights), clients.oracle, clients.interval, len(clients)
     tips = weights if interval is None else np.maximum(weights, interval[1])
-    figure, axes = _canvas(9, 5, "Final client weights")
+    figure, axes = canvas(9, 5, "Final client weights")
     with canvas_style():
         order = np.arange(count) if count <= MANY else np.argsort(-weights, kind="stable")
-        colours = [_colours(clients.kinds)[i] for i in order]
+        colours = [colours_of(clients.kinds)[i] for i in order]
         x = np.arange(count)
         axes.bar(x, weights[order], color=colours, width=0.72 if count <= MANY else 1.0)
         top = float(max(tips.max(), 0 if oracle is None else np.max(oracle), 1e-3))
@@ -222,69 +222,6 @@ def _panel(axes: Axes, rounds: np.ndarray, values: np.ndarray, name: str) -> Non
             axes.set_yscale("log")
 
 
-def partition_heatmap(label_counts: np.ndarray, clients: Clients) -> Figure:
-    """Who holds what: samples of each label [N, C], clients downwards; of more than 100 labels those that some client
-    holds, in the order of their first client."""
-    counts = np.asarray(label_counts)
-    ordered = counts.shape[1] > MANY
-    if ordered:
-        held = np.flatnonzero(counts.any(axis=0))
-        counts = counts[:, held[np.argsort((counts[:, held] > 0).argmax(axis=0), kind="stable")]]
-    (n, c), kinds = counts.shape, clients.kinds
-    figure, axes = _canvas(9, min(max(2.0 + 0.36 * n, 3.0), 11.0), "Training samples per client and label")
-    with canvas_style():
-        image = axes.imshow(np.ma.masked_equal(counts, 0), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
-        if n * c <= 400:
-            for i, j in zip(*np.nonzero(counts), strict=True):
-                dark = counts[i, j] > 0.55 * counts.max()
-                axes.text(
-                    j,
-                    i,
-                    f"{counts[i, j]:d}",
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    color="white" if dark else INK,
-                )
-        else:
-            figure.colorbar(image, ax=axes, label="samples", shrink=0.7, ticks=MaxNLocator(integer=True))
-        axes.set_xlabel("labels, client after client" if ordered else "label")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=25 if c <= MANY else 12))
-        if n <= 40:
-            who = [f"{plain(name)}  ({kind})" for name, kind in zip(clients.names, kinds, strict=True)]
-            axes.set_yticks(range(n), who)
-            for tick, colour in zip(axes.get_yticklabels(), _colours(kinds), strict=True):
-                tick.set_color(colour if len(set(kinds)) > 1 else INK)
-        else:
-            axes.set_ylabel("client")
-        _cells(axes, *counts.shape)
-    return figure
-
-
-def confusion_matrix(matrix: np.ndarray, what: str = "label") -> Figure:
-    """matrix[true, predicted] in counts; colours are shares of each true class. what: is predicted."""
-    counts = np.asarray(matrix)
-    classes = len(counts)
-    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    accuracy = np.trace(counts) / max(counts.sum(), 1)
-    figure, axes = _canvas(7.6, 6.6, f"Confusion matrix on the test set ({100 * accuracy:.2f} % right)")
-    with canvas_style():
-        image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        figure.colorbar(image, ax=axes, label="share of the true class", format=PercentFormatter(1.0, 0), shrink=0.8)
-        if classes <= 20:
-            for i in range(classes):
-                for j in range(classes):
-                    if counts[i, j]:
-                        colour = "white" if share[i, j] > 0.55 else (INK if i == j else "#B3261E")
-                        size = 10 if classes <= 12 else 7
-                        axes.text(j, i, f"{counts[i, j]:d}", ha="center", va="center", color=colour, fontsize=size)
-            axes.set_xticks(range(classes))
-            axes.set_yticks(range(classes))
-        axes.set(xlabel=f"predicted {what}", ylabel=f"true {what}")
-        _cells(axes, classes, classes)
-    return figure
-
-
 # --------------------------------------------------------------------------------------------- parts
 
 
@@ -311,7 +248,7 @@ def _name_bars(axes: Axes, clients: Clients) -> None:
     axes.set_xlabel("client" if tilted else "client, and the labels it holds")
 
 
-def _canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+def canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     with canvas_style():
         figure = new_figure(width, height)
         axes = figure.subplots()
@@ -326,7 +263,7 @@ def _own(kinds: Sequence[str]) -> dict[int, int]:
     return {i: rank for rank, i in enumerate(trusted)} if len(trusted) <= most else {}
 
 
-def _colours(kinds: Sequence[str]) -> list[str]:
+def colours_of(kinds: Sequence[str]) -> list[str]:
     """One per client: its own for each of few clean ones, one for all of many, the kind's for the others."""
     own = _own(kinds)
     usual = {**dict.fromkeys(_TRUSTED, CLEAN[0]), **BAD}
@@ -335,7 +272,7 @@ def _colours(kinds: Sequence[str]) -> list[str]:
 
 def _kind_patches(kinds: Sequence[str]) -> list[Patch | Line2D]:
     """Legend of kinds; clients that have a colour each need no entry."""
-    colours = dict(zip(reversed(kinds), reversed(_colours(kinds)), strict=True))
+    colours = dict(zip(reversed(kinds), reversed(colours_of(kinds)), strict=True))
     few = bool(_own(kinds))
     names = [kind for kind in dict.fromkeys(kinds) if not (few and kind in _TRUSTED)]
     patches: list[Patch | Line2D] = [Patch(color=colours[k], label=f"{k} ({list(kinds).count(k)})") for k in names]
@@ -349,7 +286,7 @@ Label = tuple[float, str, str]
 
 
 def _curves(axes: Axes, rounds: np.ndarray, weights: np.ndarray, clients: Clients) -> list[Label]:
-    kinds, colours, own = clients.kinds, _colours(clients.kinds), _own(clients.kinds)
+    kinds, colours, own = clients.kinds, colours_of(clients.kinds), _own(clients.kinds)
     trusted = [i for i, kind in enumerate(kinds) if kind in _TRUSTED]
     for i in sorted(range(len(kinds)), key=lambda i: i in trusted):  # these on top
         axes.plot(
@@ -408,13 +345,3 @@ def _label_ends(axes: Axes, labels: Sequence[Label]) -> None:
             fontsize=10,
             annotation_clip=False,
         )
-
-
-def _cells(axes: Axes, rows: int, columns: int) -> None:
-    """A matrix has no frame and no ticks, only thin lines between its cells, if they are large enough."""
-    axes.grid(visible=False)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.tick_params(length=0)
-    if rows <= 40 and columns <= 40:
-        axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color="#D9DEE5", lw=0.8)
-        axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color="#D9DEE5", lw=0.8)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.partition import Partition
-from pipeline.report import figures
+from pipeline.report import figures, matrices
 from pipeline.report.clients import Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights, thin
 from pipeline.report.record import Record
@@ -38,9 +38,9 @@ def write_plots(outcome: Outcome, partition: Partition, clients: Clients, record
     tested = figures.accuracy_and_loss(at, accuracy, loss) if test else figures.r2_and_loss(at, r2, loss)
     figures.save(tested, folder / "accuracy_and_loss.png")
     if test:
-        figures.save(figures.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
+        figures.save(matrices.partition_heatmap(partition.label_counts(), clients), folder / "partition.png")
         what = what_is_classified(record)
-        figures.save(figures.confusion_matrix(test.confusion, what), folder / "confusion_matrix.png")
+        figures.save(matrices.confusion_matrix(test.confusion, what), folder / "confusion_matrix.png")
     # DVC draws the same series whatever is predicted: of numbers there is no accuracy.
     series = zip(at.astype(int), accuracy if test else [""] * len(at), loss, strict=True)
     write_csv(folder / "evaluations.csv", ("round", "test_accuracy", "validation_loss"), series)

@@ -55,7 +55,8 @@ class Record:
 
     params: the sections in use under their dotted names. tags: code version, data and partition hash.
     environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
-    run: where the tracker keeps it. served_round: the round whose model is served.
+    run: where the tracker keeps it. served_round: the round whose model is served. clients: names, where they have
+    their own.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Record:
     dataset: dict[str, Any] = field(default_factory=dict)
     run: RunInfo | None = None
     served_round: int | None = None
+    clients: list[str] = field(default_factory=list)
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))
@@ -82,8 +84,11 @@ class Record:
         return cls(**known)
 
 
-def describe(params: dict[str, Any], data_hash: str, partition_hash: str, device: str) -> Record:
-    """The record of a training. params: every parameter under its dotted name, `auto` resolved."""
+def describe(
+    params: dict[str, Any], data_hash: str, partition_hash: str, device: str, clients: Sequence[str] = ()
+) -> Record:
+    """The record of a training. params: every parameter under its dotted name, `auto` resolved. clients: their own
+    names, if they have any."""
     used = params_in_use(params)
     return Record(
         name=run_name(used),
@@ -92,6 +97,7 @@ def describe(params: dict[str, Any], data_hash: str, partition_hash: str, device
         tags=code_tags() | {"data_hash": data_hash, "partition_hash": partition_hash},
         environment=environment(device),
         dataset={"name": used["data.name"], "digest": data_hash},
+        clients=list(clients),
     )
 
 

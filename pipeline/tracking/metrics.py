@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from pipeline.report.history import thin
@@ -22,12 +23,19 @@ _PLAIN = (
     "upper_value",
     "stationarity",
 )
+_FIRST = {
+    "test_accuracy": "accuracy/test",
+    "selection_accuracy": "accuracy/selection",
+    "test_r2": "accuracy/test_r2",
+    "selection_r2": "accuracy/selection_r2",
+}
+"""Sections of curves come by name: without this one, those of the client weights would be first."""
 _WEIGHT = "client_weight_"
 
 
-def metric_name(column: str, columns: Iterable[str]) -> str:
+def metric_name(column: str, columns: Iterable[str], clients: Sequence[str] = ()) -> str:
     """The metric of a history column. Prefixes become sections of the run's page, sorted by name within:
-    client numbers are padded with zeros."""
+    client numbers are padded with zeros. clients: their own names, if they have any."""
     if column in _PLAIN:
         return column
     if column in _COSTS:
@@ -37,13 +45,22 @@ def metric_name(column: str, columns: Iterable[str]) -> str:
     client = column.removeprefix(_WEIGHT)
     if not client.isdecimal():
         return f"client_weight/{client}"
+    if clients:
+        return f"client_weight/{_key(int(client), clients)}"
     last = max(int(tail) for c in columns if (tail := c.removeprefix(_WEIGHT)).isdecimal())
     return f"client_weight/{client.zfill(max(2, len(str(last))))}"
 
 
-def points(rows: Iterable[Mapping[str, Any]], rounds: int) -> list[Point]:
+def _key(client: int, clients: Sequence[str]) -> str:
+    """A client's name with the characters that MLflow takes; with its number where another one's would be the same."""
+    keys = [re.sub(r"[^\w.\- ]", "_", name).strip()[:200] or "_" for name in clients]
+    key = keys[client]
+    return key if sum(other.casefold() == key.casefold() for other in keys) == 1 else f"{key} {client}"
+
+
+def points(rows: Iterable[Mapping[str, Any]], rounds: int, clients: Sequence[str] = ()) -> list[Point]:
     """Metrics of the rows worth sending: every `thin(rounds)`-th, every evaluation, the last. Empty cells
-    (None, nan) and infinities are left out."""
+    (None, nan) and infinities are left out. Accuracies are there a second time, for the page of curves."""
     stride, result = thin(rounds), []
     names: dict[str, str] = {}
     for row in rows:
@@ -52,10 +69,12 @@ def points(rows: Iterable[Mapping[str, Any]], rounds: int) -> list[Point]:
             continue
         for column in sorted(row.keys() - {"round"}, key=_rank):
             if column not in names:
-                names[column] = metric_name(column, row)
+                names[column] = metric_name(column, row, clients)
             value = row[column]
             if _finite(value):
                 result.append((names[column], float(value), step))
+                if column in _FIRST:
+                    result.append((_FIRST[column], float(value), step))
     return result
 
 

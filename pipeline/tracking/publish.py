@@ -14,18 +14,18 @@ from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
 from pipeline.report.clients import read_clients
 from pipeline.report.history import read_history
-from pipeline.report.plots import PLOTS
 from pipeline.report.record import Record, RunInfo, nested
+from pipeline.tracking.description import TABLE, story
 from pipeline.tracking.metrics import final_points, points
 from pipeline.tracking.run import log_points, open_run
 from pipeline.tracking.store import Store, connect, resolve_uri
+from pipeline.tracking.view import show
 from pipeline.tracking.worker import Worker, without_credentials
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
 ADVICE = "nothing is lost, it is all in results/. Send it later with: make publish"
-TABLE = "client_weights.json"
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,12 @@ class _Publication:
         self._dataset()
         self._model()
         self._story()
+        show(self.store, self.record.params, self.metrics)
         self.client.set_terminated(self.run_id, status="FINISHED")
 
     def _metrics(self) -> None:
         rows = read_history(self.files.results / "history.csv")
-        found = points(rows, self.record.rounds) + final_points(self.metrics, self.record.rounds)
+        found = points(rows, self.record.rounds, self.record.clients) + final_points(self.metrics, self.record.rounds)
         there = {
             (name, metric.step)
             for name in self.run.data.metrics
@@ -233,48 +234,12 @@ class _Publication:
         clients = read_clients(self.files.results)
         page = f"#/experiments/{self.run.info.experiment_id}/runs/{self.run_id}"
         plots = {path.name for path in (self.files.results / "plots").glob("*.png")}
-        text = story(self.record, self.metrics, clients, plots, page, self.run_id)
+        report = (self.files.results / "report.html").is_file()
+        text = story(self.record, self.metrics, clients, plots, page, self.run_id, report)
         tags = {**self.record.tags, "mlflow.note.content": text}
         for name, value in tags.items():
             if self.run.data.tags.get(name) != value:
                 self.client.set_tag(self.run_id, name, value)
-
-
-def story(
-    record: Record, metrics: dict[str, Any], clients: list[dict[str, Any]], plots: set[str], page: str, run_id: str
-) -> str:
-    """Markdown: what this run is, where to look, who was trusted; most important first, as the page shows
-    about four lines until the reader asks for more. page: address of the run's page, relative to the server.
-    plots: the names among PLOTS that exist (a method without weights has no curves of them)."""
-    mode = "?workflowType=machine_learning"  # else the server shows its language-model pages
-    lines = [f"**{record.name}**, {record.rounds} rounds."]
-    if "test_rmse" in metrics:
-        lines[0] += f" Test RMSE **{metrics['test_rmse']:.4g}**, R2 **{metrics['test_r2']:.3f}**."
-    if "test_accuracy" in metrics:
-        lines[0] += f" Test accuracy **{100 * metrics['test_accuracy']:.2f} %**."
-    if "stationarity" in metrics:
-        lines[0] += f" Upper value **{metrics['upper_value']:.4f}**, stationarity **{metrics['stationarity']:.2g}**."
-    if "detection_auc" in metrics:
-        lines[0] += (
-            f" The clean clients hold **{100 * metrics['clean_weight']:.1f} %** of the weight; no bad client"
-            f" holds more than {100 * metrics['max_noise_weight']:.2g} %."
-        )
-    links = [
-        f"[{file.removesuffix('.png').replace('_', ' ')}]({page}/artifacts/plots/{file}{mode})"
-        for file in PLOTS
-        if file in plots
-    ]
-    lines.append(" · ".join([*links, f"[all curves]({page}/model-metrics{mode})"]))
-    if clients:
-        ranked = sorted(clients, key=lambda row: -row["weight"])[:20]
-        rows = "\n".join(
-            f"| {row['client']} | {row['kind']} | {row['labels']} | {row['samples']} | {row['weight']:.4f} |"
-            for row in ranked
-        )
-        left_out = f"\n\n{len(clients) - 20} more in `{TABLE}`." if len(clients) > 20 else ""
-        lines.append(f"| client | kind | labels | samples | weight |\n|--:|:--|:--|--:|--:|\n{rows}{left_out}")
-    lines += [f"![{name}](get-artifact?path=plots/{name}&run_uuid={run_id})" for name in PLOTS[:2] if name in plots]
-    return "\n\n".join(lines)
 
 
 def _digest(folder: Path) -> str:

@@ -55,7 +55,7 @@ class LiveRun:
 
     def report(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """New rows of the history; `round`, and any columns of history.csv. Empty cells are None or nan."""
-        found = points(rows, self._record.rounds)
+        found = points(rows, self._record.rounds, self._record.clients)
         if found:
             self._worker.do(lambda: self._send(found))
 

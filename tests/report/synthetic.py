@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.report import figures
+from pipeline.report import figures, matrices
 from pipeline.report.clients import Clients, default_names
 from pipeline.report.plots import PLOTS
 from pipeline.report.record import Record
@@ -118,8 +118,8 @@ class Synthetic:
             figures.weights_over_rounds(rounds, weights, clients),
             figures.final_weights(clients),
             figures.accuracy_and_loss(rounds, accuracy, loss),
-            figures.partition_heatmap(counts, clients),
-            figures.confusion_matrix(matrix),
+            matrices.partition_heatmap(counts, clients),
+            matrices.confusion_matrix(matrix),
         ]
         for name, figure in zip((p for p in PLOTS if "stationarity" not in p), pictures, strict=True):
             figures.save(figure, folder / name)

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from pipeline.report import figures
+from pipeline.report import figures, matrices
 from pipeline.report.clients import Clients, default_names
 from pipeline.text import short_labels
 from tests.report.synthetic import KINDS, ORACLE, Synthetic
@@ -58,7 +58,7 @@ def test_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     np.testing.assert_allclose([[low[1], high[1]] for low, high in bars], ends.T[order])
     assert axes.get_ylim()[1] > ends.max()
     check(figure, tmp_path)
-    check(figures.partition_heatmap(np.arange(clients * 100).reshape(clients, 100), plain), tmp_path)
+    check(matrices.partition_heatmap(np.arange(clients * 100).reshape(clients, 100), plain), tmp_path)
 
 
 def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
     shown = {text.get_text().split("   ")[0] for text in figure.axes[0].texts}
     assert {"St. Mary & <b>", r"\$a_1\$ and \$b\$", "a very long name …"} <= shown
     assert len({line.get_color() for line in figure.axes[0].get_lines()}) == 5
-    for drawn in (figure, figures.final_weights(clients), figures.partition_heatmap(np.ones((5, 3), int), clients)):
+    for drawn in (figure, figures.final_weights(clients), matrices.partition_heatmap(np.ones((5, 3), int), clients)):
         check(drawn, tmp_path)
 
 
@@ -87,12 +87,12 @@ def test_curves_without_evaluations(tmp_path: Path) -> None:
 def test_confusion_of_a_hundred_classes(tmp_path: Path) -> None:
     matrix = np.eye(100, dtype=int) * 7
     matrix[3] = 0  # a class without samples
-    check(figures.confusion_matrix(matrix), tmp_path)
+    check(matrices.confusion_matrix(matrix), tmp_path)
 
 
 def test_equal_data_give_equal_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        figures.save(figures.confusion_matrix(np.eye(3, dtype=int)), tmp_path / name)
+        figures.save(matrices.confusion_matrix(np.eye(3, dtype=int)), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -105,7 +105,7 @@ def test_clean_clients_stand_out() -> None:
 def test_of_many_labels_those_held_are_drawn_client_after_client():
     counts = np.zeros((2, 101), dtype=int)
     counts[0, [50, 7]], counts[1, [3, 100]] = [4, 5], [6, 7]
-    axes = figures.partition_heatmap(counts, of(["clean", "clean"], np.ones(2))).axes[0]
+    axes = matrices.partition_heatmap(counts, of(["clean", "clean"], np.ones(2))).axes[0]
     drawn = axes.images[0].get_array()
     assert drawn.filled(0).tolist() == [[5, 4, 0, 0], [0, 0, 6, 7]]
     assert axes.get_xlabel() == "labels, client after client"

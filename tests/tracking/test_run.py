@@ -275,3 +275,35 @@ def test_params_in_use() -> None:
     assert not any(name.startswith(("partition.", "model.", "problems.p.")) for name in kept)
     assert "problems.toy.noise" in kept
     assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
+
+
+def test_the_list_opens_with_accuracy_and_what_runs_changed(made: Synthetic) -> None:
+    import dataclasses
+
+    for own in ({}, {"seed": 3}, {"algorithms.primal_dual.gamma": 1.0}):
+        params = {**made.record.params, "data.name": "digits", "problem": "client_weighting", **own}
+        dataclasses.replace(made.record, params=params).save(made.folder / "models" / "training.json")
+        assert send(made, Tracking())[1] is None
+    store = connect(Tracking(), made.folder)
+    tags = store.client.get_experiment(store.experiment_id).tags
+    columns = json.loads(tags["mlflow.sharedViewState.fedbilevel"])["selectedColumns"]
+    assert columns[:3] == ["metrics.`test_accuracy`", "metrics.`clean_weight`", "metrics.`selection_accuracy`"]
+    assert {"params.`seed`", "params.`algorithms.primal_dual.gamma`", "params.`train.rounds`"} <= set(columns)
+    assert len(columns) == len(set(columns))
+    steps_first = {name for name, _, _ in metrics.points([{"round": 0, "test_accuracy": 0.5}], 1)}
+    assert steps_first == {"test_accuracy", "accuracy/test"}
+
+
+def test_clients_are_recorded_by_name(made: Synthetic) -> None:
+    """Characters that MLflow refuses are replaced; names that become the same keep their numbers."""
+    names = ["Köln", "St. Mary <3", "a/b", "a:b", *(f"site {i}" for i in range(6))]
+    made.record = replace(made.record, clients=names)
+    made.record.save(made.folder / "models" / "training.json")
+    table = (made.folder / "results" / "client_weights.csv").read_text()
+    (made.folder / "results" / "client_weights.csv").write_text(table.replace("client 1,", "St. Mary <3|,", 1))
+    info, error = send(made, Tracking())
+    assert error is None
+    run = connect(Tracking(), made.folder).client.get_run(info.run_id)
+    recorded = {name for name in run.data.metrics if name.startswith("client_weight/")}
+    assert recorded == {f"client_weight/{n}" for n in ("Köln", "St. Mary _3", "a_b 2", "a_b 3", *names[4:])}
+    assert r"| St. Mary &lt;3\| |" in run.data.tags["mlflow.note.content"]

@@ -45,8 +45,8 @@ def answer(story: Story) -> dict[str, Any]:
         lines.append(f"The model is right on {percent(metrics['test_accuracy'], 2)}{of}.")
     if "test_rmse" in metrics:
         lines.append(
-            f"The model's error on test samples is {metrics['test_rmse']:.4g} (RMSE); it explains"
-            f" {percent(max(metrics['test_r2'], 0.0))} of their variance (R2)."
+            f"On the test set the model is off by {metrics['test_rmse']:.4g} (root mean square) and explains"
+            f" {percent(metrics['test_r2'])} of the variance."
         )
     if "stationarity" in metrics:
         lines.append(
@@ -95,9 +95,9 @@ def tiles(story: Story) -> list[dict[str, str]]:
     for name, label in (("test_accuracy", "test accuracy"), ("average_accuracy", "mean accuracy of the clients")):
         if name in metrics:
             found.append({"value": percent(metrics[name], 2), "label": label, "tone": ""})
-    if "test_rmse" in metrics:
-        found.append({"value": f"{metrics['test_rmse']:.4g}", "label": "test RMSE", "tone": ""})
-        found.append({"value": f"{metrics['test_r2']:.3f}", "label": "test R2", "tone": ""})
+    for name, label in (("test_rmse", "test error (root mean square)"), ("test_r2", "test R2")):
+        if name in metrics:
+            found.append({"value": f"{metrics[name]:.4g}", "label": label, "tone": ""})
     if "stationarity" in metrics:
         found.append({"value": f"{metrics['stationarity']:.3g}", "label": "stationarity", "tone": ""})
     if story.learned:

@@ -34,9 +34,11 @@ def svg(figure: Figure, name: str) -> str:
         figure.savefig(text, format="svg", transparent=True, metadata=about)
     drawn = text.getvalue()
     drawn = drawn[drawn.index("<svg") :].rstrip()
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r"<(metadata|style)\b.*?</\1>", "", drawn, flags=re.DOTALL)  # the page has a style of its own
     drawn = re.sub(r"<!--.*?-->", "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r' id="[a-z]+[a-z0-9]*_\d+"', "", drawn)  # of groups: they would be there again in the next picture
+    drawn = re.sub(
+        r' id="[a-z][A-Za-z0-9.]*_\d+"', "", drawn
+    )  # of groups: they would be there again in the next picture
     drawn = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", drawn, count=1)
     drawn = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", drawn, count=1)
     drawn = re.sub(r"font: ((?:\w+ )*)([\d.]+)px [^;\"]*", r"font: \1\2px system-ui, sans-serif", drawn)
