@@ -48,7 +48,9 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
                 replicates = replicate_weights(params, problem, folder, *(each.check for each in watch))
         save_variables(paths.model, module.kept.variables)
         history.export(paths.results, replicates)
-        replace(record, run=live.info, served_round=module.kept.round).save(paths.training)
+        screen = module.context.screen
+        left_out = screen.by_name if screen else {}
+        replace(record, run=live.info, served_round=module.kept.round, left_out=left_out).save(paths.training)
         folder.discard()
 
 

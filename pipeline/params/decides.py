@@ -14,7 +14,7 @@ _IMAGES = ("seed", "data", "subset", "model")
 STAGES: dict[str, tuple[str, ...]] = {
     "download": ("data",),
     "partition": ("seed", "subset", "partition"),
-    "train": (*_IMAGES, "problem", "problems", "federation", "algorithm", "algorithms", "train"),
+    "train": (*_IMAGES, "problem", "problems", "federation", "screening", "algorithm", "algorithms", "train"),
     "evaluate": (*_IMAGES, "problem", "problems", "train.accelerator"),
 }
 """Stage -> the sections and parameters that it reads; `check` writes them to data/settings/<stage>.json."""

@@ -105,8 +105,12 @@ class ImageBilevel:
         return cross_entropies(self.model.apply_each(W, batch[0]), batch[1])
 
     def upper_value(self, variables: Variables) -> float:
-        """F = sum_i p_i f_i on the whole f-data."""
-        return float(self.client_probabilities @ self.client_losses(variables))
+        """F = sum_i p_i f_i on the whole f-data, of the clients whose f_i is a number, if there are any."""
+        losses, p = self.client_losses(variables), self.client_probabilities
+        finite = losses.isfinite()
+        if finite.all() or not finite.any():
+            return float(p @ losses)
+        return float(p[finite] @ losses[finite] / p[finite].sum())
 
     def client_losses(self, variables: Variables) -> Tensor:
         """Every f_i on its whole data, [N]."""

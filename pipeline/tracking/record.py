@@ -43,11 +43,12 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class Record:
-    """Facts of a run, known when training starts; but for served_round, which is None until it has ended.
+    """Facts of a run, known when training starts; but for served_round and left_out, empty until it has ended.
 
     params: the sections in use under their dotted names. tags: code version, data and partition hash.
     environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
-    run: where the tracker keeps it. served_round: the round whose model is served.
+    run: where the tracker keeps it. served_round: the round whose model is served. left_out: of each client whose
+    answers were left out, by name, in how many rounds.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Record:
     dataset: dict[str, Any] = field(default_factory=dict)
     run: RunInfo | None = None
     served_round: int | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

@@ -105,6 +105,11 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
 def _remarks(facts: Mapping[str, Any], weights: np.ndarray, interval: np.ndarray | None, results: Path) -> list[str]:
     """What a person should know besides the figures, line by line."""
     lines = [served_line(facts, results)]
+    if "clients_left_out" in facts:
+        lines.append(
+            "answers left out, which were not finite or out of all proportion, by client (rounds):"
+            f" {facts['clients_left_out']}"
+        )
     if not facts.get("weights_settled", True):
         lines.append("the weights have not settled: train on (more rounds)")
     elif weights.any():  # a method without the clients gives all of them 0
@@ -122,7 +127,16 @@ def run_facts(record: Record) -> dict[str, Any]:
         "seed": params["seed"],
         "rounds": params["train.rounds"],
         "served_round": record.rounds if record.served_round is None else record.served_round,
-    }
+    } | _left_out(record)
+
+
+def _left_out(record: Record) -> dict[str, Any]:
+    """answers_left_out: in all rounds and of all clients together; clients_left_out: whose, and in how many rounds.
+    Nothing where all counted."""
+    if not record.left_out:
+        return {}
+    shown = ", ".join(f"{name} ({rounds})" for name, rounds in record.left_out.items())
+    return {"answers_left_out": sum(record.left_out.values()), "clients_left_out": shown}
 
 
 def _settled(record: Record, results: Path) -> dict[str, bool]:

@@ -138,6 +138,10 @@ class Progress(pl.Callback):
         shown = {name.replace("_", " "): f"{latest[name]:.4g}" for name in measures}
         if "clean_weight" in latest:
             shown["clean weight"] = f"{latest['clean_weight']:.3f}"
+        assert isinstance(pl_module, FederatedBilevel)
+        screen = pl_module.context.screen
+        if screen and screen.left_out:
+            shown["left out"] = screen.named(screen.left_out, most=3)
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 

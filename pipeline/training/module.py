@@ -109,12 +109,16 @@ class FederatedBilevel(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}
+        if self.context.screen:
+            checkpoint["federated"]["screen"] = self.context.screen.state_dict()
         for key in self._shared_rows:
             checkpoint["state_dict"][key] = self.share.total(checkpoint["state_dict"][key])[0]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.round = checkpoint["federated"]["round"]
         self.cost = Cost(**checkpoint["federated"]["cost"])
+        if self.context.screen:
+            self.context.screen.load_state_dict(checkpoint["federated"]["screen"])
         for key in self._shared_rows:
             self.share.keep_own(checkpoint["state_dict"][key])
 

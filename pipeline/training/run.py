@@ -19,6 +19,7 @@ from pipeline.config import own_code
 from pipeline.data.catalog import TOY
 from pipeline.errors import UserError
 from pipeline.methods import Federation, StepContext
+from pipeline.oracles.screening import Screen
 from pipeline.params import Params
 from pipeline.params.decides import of_run
 from pipeline.params.resolve import resolve
@@ -42,18 +43,23 @@ def build_module(params: Params, problem: Problem, share: Share | None = None) -
     return FederatedBilevel(params.method, context, params.train.rounds, share)
 
 
-def build_context(params: Params, problem: Problem, share: Share) -> StepContext:
-    """The template of every step's context of that method on the problem."""
-    federation = params.federation
-    algorithm = params.method
+def build_context(params: Params, problem: Problem, share: Share, *, screened: bool = True) -> StepContext:
+    """The template of every step's context of that method on the problem. screened: False where runs go together, in
+    which no client can be left out of one of them alone."""
+    federation, screening = params.federation, params.screening
+    algorithm, screen = params.method, None
+    if screened and screening.leave_out:
+        names = getattr(getattr(problem, "data", None), "names", None)
+        screen = Screen(screening.factor, screening.bad_rounds, problem.clients, names, share)
     return algorithm.context(
-        oracle=algorithm.context.oracle_for(problem, params.train.backend, share),
+        oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
         hyper=params.hyper,
         federation=Federation(
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
         ),
         seed=params.seed,
         share=share,
+        screen=screen,
     )
 
 
@@ -98,6 +104,8 @@ def train(
     """
     params, share = resolve(params), share or Share()
     module = build_module(params, task.problem, share)
+    if module.context.screen and share.rank == 0:
+        module.context.screen.notice = lambda line: print(f"train: {line}", file=sys.stderr)
     scalars = [*module.algorithm.reports, *module.algorithm.measures]
     history = History(folder.path, task.clean, task.measures, scalars, task.digits)
     prepare_processor(task.device, params.train.precision)
