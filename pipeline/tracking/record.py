@@ -48,7 +48,7 @@ class Record:
     params: the sections in use under their dotted names. tags: code version, data and partition hash.
     environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
     run: where the tracker keeps it. served_round: the round whose model is served. left_out: of each client whose
-    answers were left out, by name, in how many rounds.
+    answers were left out, by name, in how many rounds. diverged: the round in which the run diverged, if it ended so.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Record:
     run: RunInfo | None = None
     served_round: int | None = None
     left_out: dict[str, int] = field(default_factory=dict)
+    diverged: int | None = None
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

@@ -131,12 +131,13 @@ def run_facts(record: Record) -> dict[str, Any]:
 
 
 def _left_out(record: Record) -> dict[str, Any]:
-    """answers_left_out: in all rounds and of all clients together; clients_left_out: whose, and in how many rounds.
+    """diverged_round, of a run that ended so. answers_left_out: in all rounds and of all clients together; clients_left_out: whose, and in how many rounds.
     Nothing where all counted."""
+    diverged = {} if record.diverged is None else {"diverged_round": record.diverged}
     if not record.left_out:
-        return {}
+        return diverged
     shown = ", ".join(f"{name} ({rounds})" for name, rounds in record.left_out.items())
-    return {"answers_left_out": sum(record.left_out.values()), "clients_left_out": shown}
+    return diverged | {"answers_left_out": sum(record.left_out.values()), "clients_left_out": shown}
 
 
 def _settled(record: Record, results: Path) -> dict[str, bool]:
@@ -147,6 +148,11 @@ def _settled(record: Record, results: Path) -> dict[str, bool]:
 
 def served_line(facts: Mapping[str, Any], results: Path) -> str:
     """What is said of a run whose last model is not the one that is served; empty otherwise. facts: of metrics.json."""
+    if "diverged_round" in facts:
+        return (
+            f"the run diverged in round {facts['diverged_round']}: the model of round {facts['served_round']} is served."
+            f" Lower {algorithm_named(facts['algorithm']).options.main_step_size}."
+        )
     if facts["served_round"] == facts["rounds"]:
         return ""
     rows = read_history(results / "history.csv")
