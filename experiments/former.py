@@ -35,13 +35,19 @@ STEPS: dict[str, dict[str, Any]] = {
 LEARNED: dict[str, Any] = {"dual": "printed", "weight_step": "plain", "eta_x": 0.02, "dual_damping": 0.02}
 """Of the section `weights` of methods with local steps."""
 
-SETTINGS: dict[str, Any] = {
-    f"algorithms.{method}.{name}": value
-    for method in FAMILIES["weighting"]
-    for name, value in (ADDED | STEPS.get(method, {})).items()
-} | {
-    f"algorithms.{method}.weights.{name}": value for method in FAMILIES["averaging"] for name, value in LEARNED.items()
-}
+SETTINGS: dict[str, Any] = (
+    {
+        f"algorithms.{method}.{name}": value
+        for method in FAMILIES["weighting"]
+        for name, value in (ADDED | STEPS.get(method, {})).items()
+    }
+    | {"screening.leave_out": False}
+    | {
+        f"algorithms.{method}.weights.{name}": value
+        for method in FAMILIES["averaging"]
+        for name, value in LEARNED.items()
+    }
+)
 """All of them, dotted."""
 
 

@@ -53,7 +53,9 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
     with ResumeFolder(paths.resume, run_fingerprint(params, task)) as folder:
         print(folder.story(), file=sys.stderr)
         with live_run(params.tracking, paths.root, record, folder.note("run.json")) as live:
-            module, history = train(params, task, folder, on_rows=live.report, callbacks=watch, share=share)
+            module, history = train(
+                params, task, folder, on_rows=live.report, callbacks=watch, share=share, recover=True
+            )
             replicates = None
             if params.train.replicates:
                 problem: Any = task.problem
@@ -61,7 +63,10 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
         save_variables(paths.model, module.kept.variables)
         pull = module.state.memory.get("pull")
         history.export(paths.results, replicates, None if pull is None else pull.double().cpu().numpy())
-        replace(record, run=live.info, served_round=module.kept.round).save(paths.training)
+        screen = module.context.screen
+        left_out = screen.by_name if screen else {}
+        served = replace(record, run=live.info, served_round=module.kept.round, left_out=left_out)
+        replace(served, diverged=module.diverged).save(paths.training)
         folder.discard()
 
 

@@ -47,6 +47,28 @@ class Federation(Section):
 
 
 @dataclass(frozen=True)
+class Screening(Section):
+    """Which clients' answers count."""
+
+    leave_out: bool = param(
+        True, "leave out answers that are not finite or out of all proportion; their clients count as absent"
+    )
+    factor: float = param(
+        100.0,
+        "an answer is out of all proportion if its norm is more than this many times the largest median norm of all"
+        " clients' answers so far",
+        gt=1,
+    )
+    bad_rounds: float = param(
+        0.5,
+        "the run ends, naming the clients, when more than this share of the last 100 rounds were without at least half"
+        " of their clients' answers; 1 = never",
+        ge=0,
+        le=1,
+    )
+
+
+@dataclass(frozen=True)
 class Train(Section):
     """The loop."""
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
+from pipeline.oracles.screening import LeftOut, NoAnswers, Screen
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
 from pipeline.problems.forms import Form
@@ -59,17 +60,20 @@ class StepContext:
     Everything random is a pure function of (seed, round, inner step, purpose): asking again gives the same clients and
     samples, so a method that needs a past step's draws again draws them again. step_sizes: per variable, in force in
     this round (the schedule included), for methods whose derivation contains them. schedule: the factor of all step
-    sizes in this round, for steps that clients take on their own. share: this process among those of the run.
+    sizes in this round, for steps that clients take on their own. share: this process among those of the run. screen:
+    judges clients' answers; None = all count.
     """
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     shared: ClassVar[type | None] = None  # around the oracle, where processes share out what it answers
+    screened: ClassVar[type | None] = None  # around that, where answers are screened
 
     @classmethod
-    def oracle_for(cls, problem: Problem, backend: str, share: Share) -> Any:
+    def oracle_for(cls, problem: Problem, backend: str, share: Share, screen: Screen | None = None) -> Any:
         """The family's derivatives of the problem, as the processes of the run share them."""
         oracle = cls.oracles[backend](problem)
-        return cls.shared(oracle, share) if cls.shared and share.ranks > 1 else oracle
+        oracle = cls.shared(oracle, share) if cls.shared and share.ranks > 1 else oracle
+        return cls.screened(oracle, screen) if cls.screened and screen else oracle
 
     oracle: Any
     hyper: Any
@@ -80,6 +84,7 @@ class StepContext:
     step_sizes: Mapping[str, float] = field(default_factory=dict)
     schedule: float = 1.0
     share: Share = field(default_factory=Share)
+    screen: Screen | None = None
 
     @property
     def problem(self) -> Problem:
@@ -94,10 +99,30 @@ class StepContext:
         return replace(self, inner=inner)
 
     def active(self, *exchange: int) -> Tensor:
-        """Ids of the clients active in this step, [n], on the host. exchange: which one, where a step has several."""
+        """Ids of the clients active in this step, [n], on the host, but for those whose answers are left out.
+        exchange: which one, where a step has several."""
         f = self.federation
         when = (self.round, self.inner, *exchange)
-        return active_clients(self.problem.clients, f.sampling, f.participation, self.seed, *when)
+        drawn = active_clients(self.problem.clients, f.sampling, f.participation, self.seed, *when)
+        return self.screen.present(drawn, (self.round, self.inner)) if self.screen else drawn
+
+    def watch(self, kind: str, clients: Tensor, sizes: Tensor) -> None:
+        """Answers of these clients [n] came in, of these sizes [n] (`pipeline.oracles.screening`)."""
+        if self.screen:
+            self.screen.watch(kind, clients, sizes)
+
+    def judge(self) -> None:
+        """Before answers are remembered: if one of them does not count, the step ends here and is taken again."""
+        if self.screen:
+            self.screen.judge()
+
+    def neutral(self, values: Tensor) -> Tensor:
+        """A number per client [N], where those left out have the mean of the others."""
+        return self.screen.neutral(values) if self.screen else values
+
+    def settled(self, name: str, direction: Tensor) -> Tensor:
+        """The direction of a server variable as the problem wants it."""
+        return direction
 
     def integer(self, purpose: str, count: int) -> int:
         """Uniform on 0..count-1, on the host."""
@@ -219,14 +244,34 @@ def advance(
     """
     cost, measured = Cost(), {}
     for inner in range(1, algorithm.inner_steps(context.hyper) + 1):
-        now = context.at(inner)
-        step = algorithm.step(state, now)
+        now, step = _taken(algorithm, state, context, inner)
+        if step is None:
+            continue
         for name, direction in step.directions.items():
-            move(name, direction)
+            move(name, now.settled(name, direction))
             value, project = state.variables[name], algorithm.projections.get(name)
             value.copy_(now.constrain(name, project(value, context.hyper) if project else value))
         cost += now.spent(step.cost)
         if step.report:
             found = step.report(state.variables)
             measured = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
+    if context.screen:
+        context.screen.close()
     return cost, measured
+
+
+def _taken(algorithm: Algorithm[ContextT], state: State, context: ContextT, inner: int) -> tuple[ContextT, Step | None]:
+    """The inner step: taken again without the clients whose answers do not count, so that it costs what it costs
+    without them; None where no client is left."""
+    while True:
+        now = context.at(inner)
+        if now.screen:
+            now.screen.begin(now.round, inner)
+        try:
+            step = algorithm.step(state, now)
+            now.judge()
+            return now, step
+        except LeftOut:
+            continue
+        except NoAnswers:
+            return now, None

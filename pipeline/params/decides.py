@@ -18,7 +18,7 @@ _SPLIT = ("data.bad", "data.validation_share", "data.selection_share", "data.tes
 STAGES: dict[str, tuple[str, ...]] = {
     "download": ("data",),
     "partition": ("seed", "subset", "partition", *_SPLIT),
-    "train": (*_IMAGES, "problem", "problems", "federation", "algorithm", "algorithms", "train"),
+    "train": (*_IMAGES, "problem", "problems", "federation", "screening", "algorithm", "algorithms", "train"),
     "evaluate": (*_IMAGES, "problem", "problems", "train.accelerator"),
 }
 """Stage -> the sections and parameters that it reads; `check` writes them to data/settings/<stage>.json."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import cache
 from typing import Annotated, Any
 
-from pipeline.config.sections import Federation, Loss, Sweep, Tracking, Train
+from pipeline.config.sections import Federation, Loss, Screening, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
@@ -43,6 +43,7 @@ class Params(Section):
     problem: ProblemName = param("auto", "what is optimised; auto = what the data or the algorithm are made for")
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
+    screening: Screening = section(Screening, "which clients' answers count")
     algorithm: MethodName = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")

@@ -108,8 +108,12 @@ class ImageBilevel:
         return self.data.loss.each(scores.flatten(0, 1), y.flatten()).view(y.shape)
 
     def upper_value(self, variables: Variables) -> float:
-        """F = sum_i p_i f_i on the whole f-data."""
-        return float(self.client_probabilities @ self.client_losses(variables))
+        """F = sum_i p_i f_i on the whole f-data, of the clients whose f_i is a number, if there are any."""
+        losses, p = self.client_losses(variables), self.client_probabilities
+        finite = losses.isfinite()
+        if finite.all() or not finite.any():
+            return float(p @ losses)
+        return float(p[finite] @ losses[finite] / p[finite].sum())
 
     def client_losses(self, variables: Variables) -> Tensor:
         """Every f_i on its whole data, [N]."""

@@ -104,8 +104,11 @@ class GeneralWeighting:
         return self.problem.validation_losses_each(Y, batch[1:])
 
     def lower_losses(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
-        own = X.gather(1, batch[0].to(X.device)[:, None])[:, 0]
-        return self.clients * own * self.problem.losses_each(Y, batch[1:])
+        return self.lower_scale(X, batch[0]) * self.problem.losses_each(Y, batch[1:])
+
+    def lower_scale(self, X: Tensor, clients: Tensor) -> Tensor:
+        """N x_i, what the clients' [n] losses are multiplied by, [n]."""
+        return self.clients * X.gather(1, clients.to(X.device)[:, None])[:, 0]
 
     def select(self, batch: Batch, i: int) -> Batch:
         return tuple(part[i : i + 1] for part in batch)

@@ -85,12 +85,27 @@ def run_facts(record: Record) -> dict[str, Any]:
         "seed": params["seed"],
         "rounds": params["train.rounds"],
         "served_round": record.rounds if record.served_round is None else record.served_round,
-    }
+    } | _troubles(record)
+
+
+def _troubles(record: Record) -> dict[str, Any]:
+    """diverged_round, of a run that ended so. answers_left_out: in all rounds and of all clients together;
+    clients_left_out: whose, and in how many rounds. Nothing where all counted."""
+    found: dict[str, Any] = {} if record.diverged is None else {"diverged_round": record.diverged}
+    if not record.left_out:
+        return found
+    shown = ", ".join(f"{name} ({rounds})" for name, rounds in record.left_out.items())
+    return found | {"answers_left_out": sum(record.left_out.values()), "clients_left_out": shown}
 
 
 def served_line(facts: Mapping[str, Any], rows: Rows) -> str:
     """What is said of a run whose last model is not the one that is served; empty otherwise. facts: of metrics.json;
     rows: the history."""
+    if "diverged_round" in facts:
+        return (
+            f"the run diverged in round {facts['diverged_round']}: the model of round {facts['served_round']} is"
+            f" served. Lower {algorithm_named(facts['algorithm']).options.main_step_size}."
+        )
     if facts["served_round"] == facts["rounds"]:
         return ""
     there, last = (selection_of(rows[facts[name]]) for name in ("served_round", "rounds"))

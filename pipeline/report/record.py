@@ -51,12 +51,13 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class Record:
-    """Facts of a run, known when training starts; but for served_round, which is None until it has ended.
+    """Facts of a run, known when training starts; but for served_round and left_out, empty until it has ended.
 
     params: the sections in use under their dotted names. tags: code version, data and partition hash.
     environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
     run: where the tracker keeps it. served_round: the round whose model is served. clients: names, where they have
-    their own.
+    their own. left_out: of each client whose answers were left out, by name, in how many rounds. diverged: the round in
+    which the run diverged, if it ended so.
     """
 
     name: str
@@ -68,6 +69,8 @@ class Record:
     run: RunInfo | None = None
     served_round: int | None = None
     clients: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    diverged: int | None = None
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

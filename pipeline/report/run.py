@@ -80,12 +80,24 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
 def _story(metrics: dict[str, Any], clients: Clients, record: Record, results: Path) -> Story:
     rows, weights = read_history(results / "history.csv"), read_weights(results)["weights"]
     served = served_line(metrics, rows)
-    return Story(record, metrics, clients, rows, weights, remarks=[served[0].upper() + served[1:]] if served else [])
+    remarks = [served] if served else []
+    if "clients_left_out" in metrics:
+        remarks.append(f"{_left_out(metrics)}.")
+    return Story(record, metrics, clients, rows, weights, remarks=[line[0].upper() + line[1:] for line in remarks])
+
+
+def _left_out(facts: Mapping[str, Any]) -> str:
+    return (
+        "answers left out, which were not finite or out of all proportion, by client (rounds):"
+        f" {facts['clients_left_out']}"
+    )
 
 
 def remarks(facts: Mapping[str, Any], clients: Clients, results: Path) -> list[str]:
     """What a person should know besides the figures, line by line."""
     lines = [served_line(facts, read_history(results / "history.csv"))]
+    if "clients_left_out" in facts:
+        lines.append(_left_out(facts))
     if not facts.get("weights_settled", True):
         lines.append("the weights have not settled: train on (more rounds)")
     else:

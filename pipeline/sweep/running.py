@@ -169,7 +169,7 @@ def _together(jobs: Sequence[Job], paths: Paths, ended: Ended) -> None:
     rounds, algorithm = params.train.rounds, params.method
     factor = schedule(params.hyper.schedule, rounds)
     prepare_processor(task.device, params.train.precision)
-    contexts: list[Any] = [build_context(job.params, job.task.problem, Share()) for job in jobs]
+    contexts: list[Any] = [build_context(job.params, job.task.problem, Share(), screened=False) for job in jobs]
     runs = Repetitions(algorithm, contexts)
     with ExitStack() as held:
         folders = [held.enter_context(ResumeFolder(paths.resume, job.fingerprint)) for job in jobs]

@@ -237,6 +237,8 @@ class _Publication:
         report = (self.files.results / "report.html").is_file()
         text = story(self.record, self.metrics, clients, plots, page, self.run_id, report)
         tags = {**self.record.tags, "mlflow.note.content": text}
+        if "clients_left_out" in self.metrics:
+            tags["clients_left_out"] = self.metrics["clients_left_out"]
         for name, value in tags.items():
             if self.run.data.tags.get(name) != value:
                 self.client.set_tag(self.run_id, name, value)

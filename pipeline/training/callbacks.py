@@ -26,7 +26,7 @@ class Recorder(pl.Callback):
     A run killed at any instant goes on from the last save. folder: holds the last two. on_rows: receives the rows of
     each save. writes: False in all but the first process of a run, which take part in saves and write nothing. fresh:
     nothing is saved yet, not even round 0. latest: the newest value of every column. best: the best evaluation so far,
-    saved with the rest.
+    saved with the rest. recovers: rounds that led to a divergence are taken again, so the listener is not told of them.
     """
 
     def __init__(
@@ -39,8 +39,9 @@ class Recorder(pl.Callback):
         checkpoint_every: int,
         on_rows: Callable[[list[Row]], None] = lambda rows: None,
         writes: bool = True,
+        recovers: bool = False,
     ) -> None:
-        self.writes, self.fresh = writes, True
+        self.writes, self.fresh, self.recovers = writes, True, recovers
         self.history, self.measure, self.folder = history, measure, folder
         self.eval_every, self.checkpoint_every, self.on_rows = eval_every, checkpoint_every, on_rows
         self.latest: Row = {}
@@ -77,7 +78,9 @@ class Recorder(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """A diverged run keeps its record up to the last finite round, for the eye; it is not to be resumed."""
         if isinstance(exception, NotFinite) and self.writes:
-            self.on_rows(self.history.flush())
+            rows = self.history.flush()
+            if not self.recovers:
+                self.on_rows(rows)
 
     def _record(self, module: FederatedBilevel) -> None:
         due = evaluates(module, self.eval_every)
@@ -138,6 +141,10 @@ class Progress(pl.Callback):
         shown = {name.replace("_", " "): f"{latest[name]:.4g}" for name in measures}
         if "clean_weight" in latest:
             shown["clean weight"] = f"{latest['clean_weight']:.3f}"
+        assert isinstance(pl_module, FederatedBilevel)
+        screen = pl_module.context.screen
+        if screen and screen.left_out:
+            shown["left out"] = screen.named(screen.left_out, most=3)
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 

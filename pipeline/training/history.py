@@ -34,7 +34,7 @@ class History:
         self.csv, self.raw = folder / "history.csv", folder / "client_weights.raw"
         self.clean, self.measures, self.digits = clean, tuple(measures), digits
         self.columns = ["round", "seconds", *COSTS, *measures]
-        self.columns += weight_columns(len(clean)) + list(reports)
+        self.columns += [*weight_columns(len(clean)), *reports, "answers_left_out"]
         self._rows: list[Row] = []
         self._weights: list[np.ndarray] = []
         self._written = {path: _Written() for path in (self.csv, self.raw)}

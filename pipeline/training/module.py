@@ -31,10 +31,12 @@ class FederatedBilevel(pl.LightningModule):
 
     context: the template of every step's; `round` and `inner` are filled in as the run goes on. share: this process
     among those that simulate the run; a checkpoint holds the rows of all of them, so any number may go on from it.
-    kept: what to save and serve, set when training has ended.
+    kept: what to save and serve, set when training has ended. halvings: of the main step size, after that many
+    divergences. diverged: the round in which the run did so for the last time, if it ended for that.
     """
 
     kept: Served
+    diverged: int | None = None
 
     def __init__(
         self, algorithm: Algorithm[Any], context: StepContext, rounds: int, share: Share | None = None
@@ -51,6 +53,7 @@ class FederatedBilevel(pl.LightningModule):
             self.register_buffer(f"memory_{name}", value)
         self.round = 0  # outer iterations done
         self.cost = Cost()
+        self._hyper, self.halvings = context.hyper, 0
         self.measured: dict[str, float] = {}  # the method's measures in the last round; none before the first
 
     @property
@@ -92,7 +95,10 @@ class FederatedBilevel(pl.LightningModule):
 
     def training_step(self, batch: int, batch_idx: int) -> None:
         """One outer iteration."""
+        self._halve()
         optimizers = dict(zip(self._sizes, _listed(self.optimizers()), strict=True))
+        for name, size in self.step_sizes.items() if self.halvings else ():
+            optimizers[name].param_groups[0]["lr"] = size  # a save holds those of before
         factor = schedule(self.context.hyper.schedule, self.rounds)(self.round)
         context = dataclasses.replace(self.context, round=self.round + 1, step_sizes=self.step_sizes, schedule=factor)
 
@@ -107,14 +113,27 @@ class FederatedBilevel(pl.LightningModule):
             scheduler.step()
         self.round += 1
 
+    def _halve(self) -> None:
+        """The hyper-parameters in force."""
+        main = self._hyper.main_step_size
+        value = getattr(self._hyper, main) * 0.5**self.halvings
+        if getattr(self.context.hyper, main) != value:
+            self.context = dataclasses.replace(self.context, hyper=dataclasses.replace(self._hyper, **{main: value}))
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {"round": self.round, "cost": dataclasses.asdict(self.cost)}
+        checkpoint["federated"]["halvings"] = self.halvings
+        if self.context.screen:
+            checkpoint["federated"]["screen"] = self.context.screen.state_dict()
         for key in self._shared_rows:
             checkpoint["state_dict"][key] = self.share.total(checkpoint["state_dict"][key])[0]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.round = checkpoint["federated"]["round"]
         self.cost = Cost(**checkpoint["federated"]["cost"])
+        self.halvings = max(self.halvings, checkpoint["federated"]["halvings"])
+        if self.context.screen:
+            self.context.screen.load_state_dict(checkpoint["federated"]["screen"])
         for key in self._shared_rows:
             self.share.keep_own(checkpoint["state_dict"][key])
 

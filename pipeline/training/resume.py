@@ -159,6 +159,12 @@ class ResumeFolder:
         """Where the record of a run lies that was given up."""
         return self.path.parent / "failed" / f"{self.path.name}-history.csv"
 
+    def keep_record(self) -> Path:
+        """A copy of a record that ends in divergence, for the eye. Returns where it is."""
+        self.failed.parent.mkdir(exist_ok=True)
+        shutil.copyfile(self.path / "history.csv", self.failed)
+        return self.failed
+
     def give_up(self) -> Path:
         """The run can never be completed (it diverged): no checkpoint to go on from, but the record stays.
 

@@ -57,6 +57,7 @@ def row_of(
     row: Row = {"round": run.round, "seconds": round(seconds, 4), **vars(run.cost)}
     row |= {name: float(report(variables)) for name, report in run.algorithm.reports.items()}
     row |= run.measured
+    row["answers_left_out"] = len(run.context.screen.left_out) if run.context.screen else 0
     if measure:
         measured = measure(variables)
         for name, value in measured.items():

@@ -19,6 +19,7 @@ from pipeline.config import own_code
 from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
 from pipeline.methods import Federation, StepContext
+from pipeline.oracles.screening import Screen
 from pipeline.params import Params
 from pipeline.params.decides import of_run
 from pipeline.params.resolve import resolve
@@ -34,6 +35,9 @@ from pipeline.training.processes import Processes, gone
 from pipeline.training.resume import ResumeFolder, files_version, fingerprint
 from pipeline.training.tasks import Task
 
+HALVINGS = 3
+"""How often a run that diverges halves its main step size before it ends."""
+
 
 def build_module(params: Params, problem: Problem, share: Share | None = None) -> FederatedBilevel:
     """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
@@ -42,18 +46,23 @@ def build_module(params: Params, problem: Problem, share: Share | None = None) -
     return FederatedBilevel(params.method, context, params.train.rounds, share)
 
 
-def build_context(params: Params, problem: Problem, share: Share) -> StepContext:
-    """The template of every step's context of that method on the problem."""
-    federation = params.federation
-    algorithm = params.method
+def build_context(params: Params, problem: Problem, share: Share, *, screened: bool = True) -> StepContext:
+    """The template of every step's context of that method on the problem. screened: False where runs go together, in
+    which no client can be left out of one of them alone."""
+    federation, screening = params.federation, params.screening
+    algorithm, screen = params.method, None
+    if screened and screening.leave_out:
+        names = getattr(getattr(problem, "data", None), "names", None)
+        screen = Screen(screening.factor, screening.bad_rounds, problem.clients, names, share)
     return algorithm.context(
-        oracle=algorithm.context.oracle_for(problem, params.train.backend, share),
+        oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
         hyper=params.hyper,
         federation=Federation(
             federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
         ),
         seed=params.seed,
         share=share,
+        screen=screen,
     )
 
 
@@ -88,31 +97,74 @@ def train(
     callbacks: tuple[pl.Callback, ...] = (),
     progress: bool = True,
     share: Share | None = None,
+    recover: bool = False,
 ) -> tuple[FederatedBilevel, History]:
     """Train to the last round, going on from the folder's checkpoint if there is one; `kept` of the module is then what
     to save and serve.
 
-    Raises NotFinite (a UserError) when the run diverges. A termination signal ends the process with code 143, so that
-    a half-trained model does not pass for a finished one. share: this process among those of the run; only the first
-    writes. UserError when another one is gone.
+    recover: a run that diverges goes on from its last save with half the main step size, up to `HALVINGS` times, and
+    then ends there (`diverged` of the module). Otherwise, and where no round was saved, it raises NotFinite (a
+    UserError). A termination signal ends the process with code 143, so that a half-trained model does not pass for a
+    finished one. share: this process among those of the run; only the first writes. UserError when another one is gone.
     """
     params, share = resolve(params), share or Share()
-    module = build_module(params, task.problem, share)
-    scalars = [*module.algorithm.reports, *module.algorithm.measures]
-    history = History(folder.path, task.clean, task.measures, scalars, task.digits)
+    recover = recover and share.ranks == 1
+    for halvings in range(HALVINGS + 1):
+        module = build_module(params, task.problem, share)
+        module.halvings = halvings
+        if module.context.screen and share.rank == 0:
+            module.context.screen.notice = lambda line: print(f"train: {line}", file=sys.stderr)
+        scalars = [*module.algorithm.reports, *module.algorithm.measures]
+        history = History(folder.path, task.clean, task.measures, scalars, task.digits)
+        recorder = Recorder(
+            history,
+            task.measure,
+            folder,
+            eval_every=params.train.eval_every,
+            checkpoint_every=params.train.checkpoint_every,
+            on_rows=on_rows,
+            writes=share.rank == 0,
+            recovers=recover,
+        )
+        shown = [Progress(recorder)] if progress and share.rank == 0 else []
+        try:
+            _fit(params, task, folder, module, history, recorder, (*shown, *callbacks), share)
+        except NotFinite as error:
+            if share.rank:
+                raise
+            if not recover:
+                raise NotFinite(f"{error} What was recorded is in {folder.give_up()}.") from None
+            kept = folder.keep_record()
+            if halvings < HALVINGS:
+                main = f"{module.context.hyper.main_step_size} halved"
+                print(f"train: {_first(error)} Going on from the last save with {main}.", file=sys.stderr)
+            elif not _end_at_last_save(module, history, recorder, folder):
+                raise NotFinite(f"{error} What was recorded is in {kept}.") from None
+            else:
+                print(f"train: {_first(error)} The run ends with the model of its last save.", file=sys.stderr)
+                return module, history
+        else:
+            break
+    if module.round < params.train.rounds:
+        raise UserError(f"train: stopped after round {module.round} of {params.train.rounds}. Fix: run it again.")
+    return module, history
+
+
+def _fit(
+    params: Params,
+    task: Task,
+    folder: ResumeFolder,
+    module: FederatedBilevel,
+    history: History,
+    recorder: Recorder,
+    callbacks: tuple[pl.Callback, ...],
+    share: Share,
+) -> None:
+    """From the last save, or from the start, to the last round. Raises NotFinite."""
     prepare_processor(task.device, params.train.precision)
-    recorder = Recorder(
-        history,
-        task.measure,
-        folder,
-        eval_every=params.train.eval_every,
-        checkpoint_every=params.train.checkpoint_every,
-        on_rows=on_rows,
-        writes=share.rank == 0,
-    )
     trainer = quiet_trainer(
         params,
-        callbacks=[recorder, *([Progress(recorder)] if progress and share.rank == 0 else []), *callbacks],
+        callbacks=[recorder, *callbacks],
         accelerator="gpu" if task.device.type == "cuda" else "cpu",
         share=share,
     )
@@ -130,10 +182,6 @@ def train(
         module.to(task.device)  # Lightning leaves it on the CPU, whatever it was trained on
         module.put_together()
         module.kept = recorder.best.served(module.round, module.served)
-    except NotFinite as error:
-        if share.rank:
-            raise
-        raise NotFinite(f"{error} What was recorded is in {folder.give_up()}.") from None
     except RuntimeError as error:
         if share.ranks > 1 and _undelivered(error):
             raise gone(error) from None
@@ -144,9 +192,24 @@ def train(
             file=sys.stderr,
         )
         sys.exit(143)
-    if module.round < params.train.rounds:
-        raise UserError(f"train: stopped after round {module.round} of {params.train.rounds}. Fix: run it again.")
-    return module, history
+
+
+def _end_at_last_save(module: FederatedBilevel, history: History, recorder: Recorder, folder: ResumeFolder) -> bool:
+    """The module of a run that diverged as it was when it was last saved; False if that was before the first round."""
+    diverged = module.round + 1
+    if not folder.last_good(history.restore):
+        return False
+    save = saves.read_tensors(folder.checkpoint)
+    module.on_load_checkpoint(save)
+    module.load_state_dict(save["state_dict"])
+    recorder.load_state_dict(next(state for state in save["callbacks"].values() if "best" in state))
+    module.kept, module.diverged = recorder.best.served(module.round, module.served), diverged
+    return module.round > 0
+
+
+def _first(error: NotFinite) -> str:
+    """What went wrong, without the fix."""
+    return str(error).split(" Fix:")[0]
 
 
 class ToDisk(TorchCheckpointIO):

@@ -1,11 +1,13 @@
 """A run that falls from its best evaluation hands over the model of that one, also after an interruption."""
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from pipeline.config.spec import override
 from pipeline.params.resolve import resolve
 from pipeline.training.best import Best, fell
+from pipeline.training.module import NotFinite
 from tests.training.helpers import Ruin
 from tests.training.test_training import Interrupt, StopAt, fit
 
@@ -87,3 +89,41 @@ def test_a_run_that_collapses_serves_its_best_model_also_after_an_interruption(p
     for name, value in module.kept.variables.items():
         assert torch.equal(again.kept.variables[name], value), name
         assert not torch.equal(again.state.variables[name], value), name
+
+
+class Blow(pl.Callback):
+    """The model is no number any more in that round, whenever it is reached, unless the step size was halved often
+    enough."""
+
+    def __init__(self, round_: int, cure: int) -> None:
+        self.round, self.cure = round_, cure
+
+    def on_train_batch_start(self, trainer, module, *args):
+        if module.round + 1 == self.round and module.halvings < self.cure:
+            with torch.no_grad():
+                module.variables["w"].fill_(float("nan"))
+
+
+def test_a_run_that_diverges_goes_on_from_its_last_save_with_smaller_steps(params, digits, partition, tmp_path, capsys):
+    module, rows = fit(params, digits, partition, tmp_path, callbacks=(Blow(8, cure=2),), recover=True)
+    assert (module.round, module.halvings, module.diverged) == (12, 2, None)
+    assert [int(row["round"]) for row in rows] == list(range(13))
+    assert module.context.hyper.eta_w == params.algorithms.primal_dual.eta_w / 4
+    lr = module.optimizers()[0].param_groups[0]["lr"]
+    assert lr < params.algorithms.primal_dual.eta_w / 4
+    assert capsys.readouterr().err.count("Going on from the last save with eta_w halved") == 2
+
+
+def test_a_run_that_no_smaller_step_saves_ends_with_the_model_it_had(params, digits, partition, tmp_path, capsys):
+    module, rows = fit(params, digits, partition, tmp_path / "cut", callbacks=(Blow(8, cure=9),), recover=True)
+    assert (module.round, module.kept.round, module.diverged) == (5, 5, 8)
+    assert len(rows) == 6
+    assert all(bool(value.isfinite().all()) for value in module.kept.variables.values())
+    assert "The run ends with the model of its last save" in capsys.readouterr().err
+    assert (tmp_path / "cut" / "run" / "state.ckpt").exists()
+
+
+def test_a_run_that_diverges_before_its_first_save_ends_with_advice(params, digits, partition, tmp_path):
+    with pytest.raises(NotFinite, match=r"round 3.*Fix: lower.*eta_w.*recorded is in"):
+        fit(params, digits, partition, tmp_path, callbacks=(Blow(3, cure=9),), recover=True)
+    assert (tmp_path / "run" / "state.ckpt").exists()

@@ -173,7 +173,7 @@ def test_history_holds_every_round(params, digits, partition, tmp_path):
     assert evaluated == [int(row["round"]) for row in rows if row["validation_loss"]]
     header = ["round", "seconds", "communication_rounds", "floats_up", "floats_down", "gradients", "hvps"]
     header += ["validation_loss", "test_accuracy", "selection_accuracy"]
-    header += [*(f"client_weight_{i}" for i in range(10)), "dual_norm", "weight_to_move", "settled"]
+    header += [*(f"client_weight_{i}" for i in range(10)), "dual_norm", "weight_to_move", "settled", "answers_left_out"]
     assert list(rows[0]) == header
     weights = np.array([[float(row[f"client_weight_{i}"]) for i in range(10)] for row in rows])
     np.testing.assert_allclose(weights[0], 0.1, rtol=1e-6)

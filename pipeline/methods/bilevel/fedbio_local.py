@@ -103,6 +103,7 @@ def step(state: State, context: BilevelContext) -> Step:
     for t in range(hyper.local_steps):
         omega, nu = _evaluate(context, X, Y, clients, t)
         X, Y = X - context.schedule * hyper.eta_x * nu, Y - context.schedule * hyper.eta_y * omega
+    context.judge()
     state.memory["Y"][mine] = Y
     cost = Cost(1, floats_up=len(x) * n, floats_down=len(x) * n) + _work(context, n * hyper.local_steps)
     return Step({"x": context.total(p.to(x) @ (x - X))}, cost)
@@ -132,6 +133,7 @@ def step_acc(state: State, context: BilevelContext) -> Step:
         omega = omega_ahead + (1 - hyper.storm_y * alpha**2) * (omega - omega_old)
         nu = nu_ahead + (1 - hyper.storm_x * alpha**2) * (nu - nu_old)
         X, Y = X_ahead, Y_ahead
+    context.judge()
     memory["Y"][mine], memory["omega"][mine], memory["last"][mine] = Y, omega, context.round
     memory["nu"] -= context.total(p @ (memory["nu"] - nu))
 

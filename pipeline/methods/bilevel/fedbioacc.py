@@ -97,6 +97,7 @@ def step(state: State, context: BilevelContext) -> Step:
         shares = (c * alpha**2 for c in (hyper.storm_x, hyper.storm_y, hyper.storm_v))
         momenta = Point(*(g + (1 - a) * (m - o) for g, a, m, o in zip(fresh, shares, momenta, old, strict=True)))
         at = ahead
+    context.judge()
     for memory, averaged in zip(kept, kept.mean_change(context, momenta, p), strict=True):
         memory.copy_(averaged)
 

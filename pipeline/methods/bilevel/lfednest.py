@@ -106,8 +106,9 @@ def _local_round(state: State, context: BilevelContext) -> Step:
             at = moving.to(own.device)
             B = context.lower_batch("local y", clients[moving], t, k)
             own[at] -= size[at, None] * context.oracle.lower_gradients(X[at], own[at], B)
-    Y[mine] = own
     direction, cost = _upper_direction(context, x, own, cohort, ClientUpper(context.oracle))
+    context.judge()
+    Y[mine] = own
     return Step({"x": direction}, cost + Cost(gradients=context.hyper.lower_rounds * int(tau.sum())))
 
 

@@ -169,9 +169,13 @@ def test_a_mistake_is_answered_in_a_line(tmp_path, keys, write, said):
     place.mkdir()
     if write:
         keys = keys | {"data__path": str(write(place))}
-    with pytest.raises(UserError, match=said) as caught:
+
+    def read() -> None:
         params, raw, _ = made(tmp_path, **keys)
         raw.first(params.subset)
+
+    with pytest.raises(UserError, match=said) as caught:
+        read()
     message = str(caught.value)
     assert "\n" not in message
     assert "Fix: " in message or "Did you mean" in message

@@ -38,6 +38,8 @@ from pipeline.config.spec import Section, param
 from pipeline.errors import UserError
 from pipeline.methods.base import Algorithm, Family, PerClientContext, State, Step
 from pipeline.oracles.bilevel import BILEVEL_ORACLES, BilevelOracle
+from pipeline.oracles.screened import ScreenedBilevel
+from pipeline.oracles.screening import Drawn
 from pipeline.problems.base import Batch, BilevelProblem
 from pipeline.problems.forms import Form
 
@@ -111,6 +113,7 @@ class BilevelContext(PerClientContext):
     """One inner step of a method of this family."""
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = BILEVEL_ORACLES
+    screened = ScreenedBilevel
 
     oracle: BilevelOracle
 
@@ -133,6 +136,16 @@ class BilevelContext(PerClientContext):
         left for the loop to complain about."""
         return self.problem.project_upper(value) if variable == "x" and value.isfinite().all() else value
 
+    def total(self, part: Tensor) -> Tensor:
+        """Answers are judged before they are summed: what is sent on must not hold a bad one."""
+        self.judge()
+        return super().total(part)
+
+    def settled(self, name: str, direction: Tensor) -> Tensor:
+        """Where x are the clients' weights, those of clients left out neither gain nor lose."""
+        weighting = name == "x" and hasattr(self.problem, "lower_scale")
+        return self.neutral(direction) if weighting else direction
+
     def cohort(self, *exchange: int) -> Cohort:
         """The active clients that are simulated in this process. exchange: which one, where a step has several."""
         active, p = self.active(*exchange), self.problem.client_probabilities
@@ -144,14 +157,16 @@ class BilevelContext(PerClientContext):
         if not len(clients):
             return None
         stream = self.stream(f"lower {purpose}", *exchange)
-        return self.problem.draw_lower(stream, clients, size or self.federation.batch_size)
+        batch = self.problem.draw_lower(stream, clients, size or self.federation.batch_size)
+        return Drawn(clients, batch) if self.screen else batch
 
     def upper_batch(self, purpose: str, clients: Tensor, *exchange: int, size: int | None = None) -> Batch:
         """A minibatch of f-data per client, independent of every lower one; None where the server holds f."""
         if self.server_upper or not len(clients):
             return None
         stream = self.stream(f"upper {purpose}", *exchange)
-        return self.problem.draw_upper(stream, clients, size or self.federation.batch_size)
+        batch = self.problem.draw_upper(stream, clients, size or self.federation.batch_size)
+        return Drawn(clients, batch) if self.screen else batch
 
     def upper_level(self, x: Tensor, y: Tensor, *exchange: int) -> UpperLevel:
         """Gradients of the upper losses; x, y: the server's variables. exchange: which of the server's minibatches,

@@ -41,6 +41,7 @@ class Point(NamedTuple):
     def mean_change(self, context: BilevelContext, clients: Point, p: Tensor) -> Point:
         """self - sum_i p_i (self - z_i): the active clients' average, unbiased also where their weights do not sum to
         1."""
+        context.judge()
         changes = context.share.total(*(p.to(u.dtype) @ (u - U) for u, U in zip(self, clients, strict=True)))
         return Point(*(u - change for u, change in zip(self, changes, strict=True)))
 

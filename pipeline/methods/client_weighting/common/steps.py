@@ -104,7 +104,8 @@ def with_spread(weight_step: str, memory: Memory, x: Tensor) -> Memory:
 def weight_direction(context: StepContext, memory: Memory, g_x: Tensor, active: Tensor) -> Tensor:
     """The direction of x, [N]: g_x itself, or its deviations in units of their spread. active: who answered, [n]."""
     if "spread" not in memory:
-        return g_x
+        return context.neutral(g_x)
+    g_x = context.neutral(g_x)
     known, N, t = memory["known"], len(g_x), context.round
     known[active] = 1.0
     deviation = known * (g_x - (known @ g_x) / known.sum())

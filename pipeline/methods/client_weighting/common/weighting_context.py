@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pipeline.config.spec import Section, param
 from pipeline.methods.base import Family, StepContext
+from pipeline.oracles.screened import ScreenedOracle
 from pipeline.oracles.shared import SharedOracle
 from pipeline.oracles.weighting import ORACLES, Oracle
 from pipeline.problems.base import Batch, WeightingProblem
@@ -70,6 +71,7 @@ class WeightingContext(StepContext):
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = ORACLES
     shared = SharedOracle
+    screened = ScreenedOracle
 
     oracle: Oracle
 

@@ -23,6 +23,7 @@ from pipeline import randomness
 from pipeline.config.spec import Auto, PositiveInt, Section, param
 from pipeline.methods.base import Cost, Family, PerClientContext
 from pipeline.oracles.local import LOCAL_ORACLES, LocalOracle
+from pipeline.oracles.screened import ScreenedLocal
 from pipeline.oracles.shared import SharedLocal
 from pipeline.problems.base import Batch, LocalProblem, WeightedLocalProblem
 from pipeline.problems.forms import Form
@@ -75,6 +76,7 @@ class LocalContext(PerClientContext):
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = LOCAL_ORACLES
     shared = SharedLocal
+    screened = ScreenedLocal
 
     oracle: LocalOracle
 

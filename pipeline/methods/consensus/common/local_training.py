@@ -105,6 +105,7 @@ def train(context: LocalContext, start: Tensor, clients: Tensor, rule: Rule = Ru
         if not gradients:  # the first step, which all take at theta^t
             dual = rule.lin if rule.fresh == 1.0 else None
             pull = torch.linalg.vector_norm(first if dual is None else first + dual, dim=1)
+            context.watch("gradient", clients[:count], pull if dual is None else torch.linalg.vector_norm(first, dim=1))
         if hyper.clip_mode == "loss":
             g = projections.clip(g, hyper.clip_norm)
         if rule.fresh != 1.0:
@@ -116,7 +117,16 @@ def train(context: LocalContext, start: Tensor, clients: Tensor, rule: Rule = Ru
         x.mul_(1.0 - eta * shrink).sub_(g, alpha=eta)  # x - eta (g + shrink x), in place: models may be large
         steps[:count] += 1
         gradients += count * (2 if rule.radius else 1)
+    if context.screen:
+        context.watch("change", clients, _distances(X, start))
+    context.judge()
     return Trained(X, steps, gradients, pull)
+
+
+def _distances(models: Tensor, start: Tensor) -> Tensor:
+    """||theta_i - theta||, [n], a few models at a time: they may be large."""
+    pieces = models.split(max(1, 2**24 // len(start)))
+    return torch.cat([torch.linalg.vector_norm(piece - start, dim=1) for piece in pieces])
 
 
 def _constant(rule: Rule, start: Tensor) -> Tensor | None:

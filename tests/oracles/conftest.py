@@ -1,0 +1,3 @@
+"""The embedded digits."""
+
+from tests.training.conftest import digits as digits
