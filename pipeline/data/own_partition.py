@@ -48,7 +48,7 @@ def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionS
         )
     validation = np.concatenate([validation, held["validation"]])
     selection = np.concatenate([selection, held["selection"]])
-    if scheme is NATURAL:
+    if scheme is NATURAL and raw.client_names:
         dealt = holdings(pool, labels[pool], raw.owners[pool], raw.client_names, data.bad)
     else:
         dealt = scheme.deal(pool, labels[pool], raw.classes, getattr(partition_params, scheme.name), draw)

@@ -77,7 +77,7 @@ def made(scratch: Path, **keys: Any) -> tuple[Params, RawDataset, Partition]:
     """Read, written, read back and dealt."""
     params = settings(**keys)
     prepare(params.data.name, scratch / "raw", settings=params.data)
-    raw = load(scratch / "raw")
+    raw = load(scratch / "raw").first(params.subset)
     params = resolve(params, raw.info)
     return params, raw, partition_of(raw, params.data, params.partition, params.seed)
 

@@ -122,7 +122,7 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (
         TABLE | {"partition__validation_per_label": 5},
         as_csv(),
-        r"partition\.validation_per_label = 5.*validation_share",
+        r"validation_per_label = 5.*validation_share",
     ),
     (TABLE | {"subset__train": 10}, as_csv(), r"subset does not go with data\.name: table"),
     # folders
@@ -169,13 +169,8 @@ def test_a_mistake_is_answered_in_a_line(tmp_path, keys, write, said):
     place.mkdir()
     if write:
         keys = keys | {"data__path": str(write(place))}
-
-    def read() -> None:
-        params, raw, _ = made(tmp_path, **keys)
-        raw.first(params.subset)
-
     with pytest.raises(UserError, match=said) as caught:
-        read()
+        made(tmp_path, **keys)
     message = str(caught.value)
     assert "\n" not in message
     assert "Fix: " in message or "Did you mean" in message
