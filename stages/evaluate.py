@@ -1,5 +1,6 @@
 """Stage 5: test figures, weight quality, pictures; completes the run in the tracker."""
 
+import numpy as np
 from torch import nn
 
 from pipeline.command import Paths, run
@@ -41,7 +42,12 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
         )
     example = data.test_images[:2].permute(0, 2, 3, 1).contiguous().cpu().numpy()
     names = [] if isinstance(problem, NewTasks) else class_names(partition)
-    save_model(served(problem, variables), paths.mlflow_model, example, names)
+    if raw.own and raw.train_images.dtype != np.uint8:
+        no_model(
+            paths.mlflow_model, "Not yet for tables: model.pt holds w, preprocessing.json how rows become features."
+        )
+    else:
+        save_model(served(problem, variables), paths.mlflow_model, example, names)
     return write_report(problem, variables, partition, record, paths.results)
 
 

@@ -47,7 +47,7 @@ def train_share(params: Params, paths: Paths, share: Share) -> None:
         with only_the_first_speaks():
             train(params, task, ResumeFolder(paths.resume, run_fingerprint(params, task)), share=share)
         return
-    record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device))
+    record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device), task.names)
     watch = (StopWhenOrphaned(PARENT),) if "DVC_STAGE" in os.environ else ()
 
     with ResumeFolder(paths.resume, run_fingerprint(params, task)) as folder:

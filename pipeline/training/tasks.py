@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,8 @@ Measure = Callable[[Variables], dict[str, float]]
 @dataclass(frozen=True)
 class Task:
     """kinds: of each client (clean, noisy, ...). measures: columns of the history. digits: that a number is written
-    with, so that reading it back gives the same. The hashes name data and partition."""
+    with, so that reading it back gives the same. names: of the clients, where they have
+    their own. The hashes name data and partition."""
 
     problem: Problem
     kinds: list[str]
@@ -44,6 +45,7 @@ class Task:
     device: torch.device
     data_hash: str = ""
     partition_hash: str = ""
+    names: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> np.ndarray:
@@ -56,7 +58,8 @@ def load_task(params: Params, raw: Path, partition: Path, device: torch.device) 
     if params.data.name == TOY:
         return toy_task(build_toy(params))
     images, dealt = load(raw).first(params.subset), Partition.load(partition)
-    return image_task(build_problem(params, images, dealt, device), images.hash, dealt.hash)
+    task = image_task(build_problem(params, images, dealt, device), images.hash, dealt.hash)
+    return replace(task, names=dealt.names if images.client_names else [])
 
 
 def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str = "") -> Task:
