@@ -25,7 +25,8 @@ from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.repetitions import Repetitions
 from pipeline.sharing import Share
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.run import build_context, train
+from pipeline.training.run import train
+from pipeline.training.setup import build_context
 from pipeline.training.tasks import image_task
 
 REPETITIONS, SEEDS = 3, 5

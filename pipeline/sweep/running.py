@@ -55,8 +55,8 @@ from pipeline.training.history import History
 from pipeline.training.module import NotFinite, schedule
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import evaluates, no_longer_finite, row_of
-from pipeline.training.run import build_context, prepare_processor, run_fingerprint, train
-from pipeline.training.setup import build_problem, build_toy, device_for
+from pipeline.training.run import prepare_processor, run_fingerprint, train
+from pipeline.training.setup import build_context, build_problem, build_toy, device_for
 from pipeline.training.tasks import Task, image_task, toy_task
 
 Ended = Callable[[Path, bool], None]

@@ -35,7 +35,7 @@ from pipeline.training.evaluation import selected
 from pipeline.training.loop import Loop
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite, evaluates
-from pipeline.training.run import build_context
+from pipeline.training.setup import build_context
 
 Weighting = ClientWeighting | GeneralImageWeighting
 

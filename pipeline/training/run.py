@@ -18,8 +18,6 @@ from pipeline import models
 from pipeline.config import own_code
 from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
-from pipeline.methods import Federation, StepContext
-from pipeline.oracles.screening import Screen
 from pipeline.params import Params
 from pipeline.params.decides import of_run
 from pipeline.params.resolve import resolve
@@ -33,6 +31,7 @@ from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.precision import use_tensor_cores
 from pipeline.training.processes import Processes, gone
 from pipeline.training.resume import ResumeFolder, files_version, fingerprint
+from pipeline.training.setup import build_context
 from pipeline.training.tasks import Task
 
 HALVINGS = 3
@@ -44,26 +43,6 @@ def build_module(params: Params, problem: Problem, share: Share | None = None) -
     share = share or Share()
     context = build_context(params, problem, share)
     return FederatedBilevel(params.method, context, params.train.rounds, share)
-
-
-def build_context(params: Params, problem: Problem, share: Share, *, screened: bool = True) -> StepContext:
-    """The template of every step's context of that method on the problem. screened: False where runs go together, in
-    which no client can be left out of one of them alone."""
-    federation, screening = params.federation, params.screening
-    algorithm, screen = params.method, None
-    if screened and screening.leave_out:
-        names = getattr(getattr(problem, "data", None), "names", None)
-        screen = Screen(screening.factor, screening.bad_rounds, problem.clients, names, share)
-    return algorithm.context(
-        oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
-        hyper=params.hyper,
-        federation=Federation(
-            federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
-        ),
-        seed=params.seed,
-        share=share,
-        screen=screen,
-    )
 
 
 def run_fingerprint(params: Params, task: Task) -> str:

@@ -14,12 +14,15 @@ from pipeline.data.losses import Loss, balanced
 from pipeline.data.partition import Partition
 from pipeline.data.raw import DatasetInfo, RawDataset
 from pipeline.errors import UserError, not_allowed
+from pipeline.methods import Federation, StepContext
+from pipeline.oracles.screening import Screen
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.participation import fixed_count
-from pipeline.problems.base import ImageProblem
+from pipeline.problems.base import ImageProblem, Problem
 from pipeline.problems.forms import Given
 from pipeline.problems.registry import PROBLEMS
+from pipeline.sharing import Share
 from pipeline.training.precision import DTYPES, of_precision
 
 
@@ -64,8 +67,15 @@ def build_model(params: Params, info: DatasetInfo | None = None) -> models.FlatM
     return model
 
 
-def build_problem(params: Params, raw: RawDataset, partition: Partition, device: torch.device) -> ImageProblem:
-    """The problem in use with all samples on the device; UserError for settings that do not fit the data."""
+def build_problem(
+    params: Params,
+    raw: RawDataset,
+    partition: Partition,
+    device: torch.device,
+    model: models.FlatModel | None = None,
+) -> ImageProblem:
+    """The problem in use with all samples on the device; UserError for settings that do not fit the data. model: in
+    place of the one named in params.yaml."""
     info = params.data.dataset.info or raw.info
     params = resolve(params, info)
     data = FederatedData.build(raw, partition, device, DTYPES[params.train.precision])
@@ -81,7 +91,9 @@ def build_problem(params: Params, raw: RawDataset, partition: Partition, device:
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
     _require_upper_data(params, data)
-    return params.formulation.build(params.problem_settings, Given(params, build_model(params, info), data, info))
+    return params.formulation.build(
+        params.problem_settings, Given(params, model or build_model(params, info), data, info)
+    )
 
 
 def loss_on(data: FederatedData, params: Params) -> Loss:
@@ -147,3 +159,23 @@ def _require_upper_data(params: Params, data: FederatedData) -> None:
             f"problem: {params.problem} needs validation samples on every client, and client {empty[0]} ({held}"
             f" samples) has none with partition.client_validation = {share}. Fix: a larger share, or fewer clients."
         )
+
+
+def build_context(params: Params, problem: Problem, share: Share, *, screened: bool = True) -> StepContext:
+    """The template of every step's context of that method on the problem. screened: False where runs go together, in
+    which no client can be left out of one of them alone."""
+    federation, screening = params.federation, params.screening
+    algorithm, screen = params.method, None
+    if screened and screening.leave_out:
+        names = getattr(getattr(problem, "data", None), "names", None)
+        screen = Screen(screening.factor, screening.bad_rounds, problem.clients, names, share)
+    return algorithm.context(
+        oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
+        hyper=params.hyper,
+        federation=Federation(
+            federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
+        ),
+        seed=params.seed,
+        share=share,
+        screen=screen,
+    )

@@ -17,7 +17,7 @@ from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.sharing import Share
 from pipeline.training.evaluation import accuracy
 from pipeline.training.loop import Loop
-from pipeline.training.run import build_context
+from pipeline.training.setup import build_context
 
 BAD = 5
 

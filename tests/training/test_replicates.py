@@ -17,8 +17,8 @@ from pipeline.training.loop import Loop
 from pipeline.training.replicates import replicate, replicate_weights, resampled, with_validation
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.rows import NotFinite
-from pipeline.training.run import build_context, train
-from pipeline.training.setup import build_problem
+from pipeline.training.run import train
+from pipeline.training.setup import build_context, build_problem
 from pipeline.training.tasks import image_task
 
 CPU = torch.device("cpu")

@@ -22,20 +22,24 @@ def check(data: Any) -> None:
 
 
 def read(contents: Contents, data: Any) -> RawDataset:
-    from pipeline.data.own import assembling, preprocessing
-
     check(data)
     file = Path(data.path).expanduser()
-    found = _loaded(file)
+    return from_arrays(_loaded(file), data.name, data.task, str(file))
+
+
+def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) -> RawDataset:
+    """found: arrays by the names KNOWN. place: where they come from, for the messages."""
+    from pipeline.data.own import assembling, preprocessing
+
     X = {part: found[f"X{suffix}"] for part, suffix in SETS.items() if f"X{suffix}" in found}
     y = {part: found[f"y{suffix}"] for part, suffix in SETS.items() if f"X{suffix}" in found}
     for part, suffix in SETS.items():
         if part in X:
             _require_fit(X[part], y[part], X["clients"], suffix)
     extra = {name: found.get(name) for name in ("client", "group")}
-    for name, values in extra.items():
+    for each, values in extra.items():
         if values is not None and values.shape != y["clients"].shape:
-            raise UserError(f"{file}: {name} has the shape {values.shape}. Fix: one per sample, {y['clients'].shape}.")
+            raise UserError(f"{place}: {each} has the shape {values.shape}. Fix: one per sample, {y['clients'].shape}.")
     owners = None if extra["client"] is None else _texts(extra["client"])
     whose = np.zeros(len(X["clients"]), dtype=np.int64)
     if owners is not None:
@@ -48,7 +52,7 @@ def read(contents: Contents, data: Any) -> RawDataset:
     features = {part: preprocessing.apply(record, samples) for part, samples in X.items()}
     targets = {part: _texts(values) for part, values in y.items()}
     parts = assembling.Parts(features, targets, owners, groups, notes)
-    return assembling.assembled(data.name, parts, record, data.task, "y")
+    return assembling.assembled(name, parts, record, task, "y")
 
 
 def _loaded(file: Path) -> dict[str, np.ndarray]:

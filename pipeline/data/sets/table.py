@@ -35,7 +35,7 @@ def check(data: Any) -> None:
 
 
 def read(contents: Contents, data: Any) -> RawDataset:
-    from pipeline.data.own import assembling, columns, preprocessing, tables
+    from pipeline.data.own import tables
 
     check(data)
     files = tables.files(Path(data.path).expanduser())
@@ -49,22 +49,39 @@ def read(contents: Contents, data: Any) -> RawDataset:
         for column in (data.label, *chosen):
             _require("column", column, frame, files[part])
     owners = _texts(clients[data.client]) if data.client else None
+    groups = {part: _groups(data.group, frame, files[part]) for part, frame in frames.items()} if data.group else None
+    return from_frames(frames, chosen, data.label, owners, groups, data.name, data.task)
+
+
+def from_frames(
+    frames: dict[str, Any],
+    chosen: list[str],
+    label: str,
+    owners: np.ndarray | None,
+    groups: dict[str, np.ndarray] | None,
+    name: str,
+    task: str,
+) -> RawDataset:
+    """frames: of each set that there is, emptied on the way. chosen: the columns to predict from; label: to predict.
+    owners, groups: as in `pipeline.data.own.assembling.Parts`."""
+    from pipeline.data.own import assembling, columns, preprocessing
+
+    clients = frames["clients"]
     whose = np.zeros(len(clients), dtype=np.int64)
     if owners is not None:
         whose = np.unique(owners.astype(str), return_inverse=True)[1].reshape(-1)
-    found = [columns.described(name, clients[name], whose) for name in chosen]
+    found = [columns.described(column, clients[column], whose) for column in chosen]
     record: dict[str, Any] = {"kind": "table", "columns": [column for column, _ in found if column]}
     if not record["columns"]:
         raise UserError(f"data: none of the columns {', '.join(map(repr, chosen))} says anything. Fix: other columns.")
-    targets = {part: _texts(frame[data.label]) for part, frame in frames.items()}
-    groups = {part: _groups(data.group, frame, files[part]) for part, frame in frames.items()} if data.group else None
+    targets = {part: _texts(frame[label]) for part, frame in frames.items()}
     kept = [column["name"] for column in record["columns"]]
-    codes = [_numbers(clients[name]) for name in kept]
+    codes = [_numbers(clients[column]) for column in kept]
     X = {}
     for part in list(frames):
         X[part] = preprocessing.apply(record, frames.pop(part))
     parts = assembling.Parts(X, targets, owners, groups, [note for _, note in found if note])
-    raw = assembling.assembled(data.name, parts, record, data.task, f"data.label {data.label!r}")
+    raw = assembling.assembled(name, parts, record, task, f"data.label {label!r}")
     y = raw.train_labels[: len(codes[0])]
     leaks = assembling.leaks(kept, codes, y, raw.classes)
     return assembling.with_notes(raw, leaks)
