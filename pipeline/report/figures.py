@@ -110,7 +110,7 @@ def weights_over_rounds(
                 axes.legend(handles=[sample], loc="lower right", bbox_to_anchor=(1, 1))
         axes.set(xlabel="round", ylabel="weight", ylim=(-0.02 * top, 1.06 * top))
         axes.set_xlim(rounds[0], max(rounds[-1], rounds[0] + 1))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6 if small else "auto"))
         _label_ends(axes, labels)
     return figure
 

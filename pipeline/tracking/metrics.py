@@ -23,13 +23,13 @@ _PLAIN = (
     "upper_value",
     "stationarity",
 )
-_FIRST = {
+FIRST = {
     "test_accuracy": "accuracy/test",
     "selection_accuracy": "accuracy/selection",
     "test_r2": "accuracy/test_r2",
     "selection_r2": "accuracy/selection_r2",
 }
-"""Sections of curves come by name: without this one, those of the client weights would be first."""
+"""The same once more: sections of curves, and columns of the list, come by name, and weights would be first."""
 _WEIGHT = "client_weight_"
 
 
@@ -73,8 +73,8 @@ def points(rows: Iterable[Mapping[str, Any]], rounds: int, clients: Sequence[str
             value = row[column]
             if _finite(value):
                 result.append((names[column], float(value), step))
-                if column in _FIRST:
-                    result.append((_FIRST[column], float(value), step))
+                if column in FIRST:
+                    result.append((FIRST[column], float(value), step))
     return result
 
 
@@ -92,11 +92,13 @@ def final_points(metrics: Mapping[str, Any], rounds: int) -> list[Point]:
     """The numbers of metrics.json, as of the last round; as of the one after it where another round's model is served,
     since the curves end with figures of the last round's model."""
     at = rounds + (metrics.get("served_round", rounds) != rounds)
-    return [
-        (name, float(value), at)
+    found = {
+        name: float(value)
         for name, value in metrics.items()
         if name not in ("seed", "rounds") and not isinstance(value, bool | str) and _finite(value)
-    ]
+    }
+    found |= {first: found[name] for name, first in FIRST.items() if name in found}
+    return [(name, value, at) for name, value in found.items()]
 
 
 def _finite(value: Any) -> TypeGuard[float]:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.report.settings import changed
+from pipeline.tracking.metrics import FIRST
 from pipeline.tracking.store import Store
 
 KEY = "fedbilevel"
 """Of the view, in its link: `?viewStateShareKey=fedbilevel`."""
-METRICS = ("test_accuracy", "test_rmse", "clean_weight", "selection_accuracy", "upper_value", "stationarity")
-FIRST = ("algorithm", "data.name", "model.name", "train.rounds", "seed")
+METRICS = ("test_accuracy", "test_r2", "clean_weight", "upper_value", "stationarity")
+CHOSEN = ("algorithm", "data.name", "model.name", "train.rounds", "seed")
 _MOST = 24
 """Columns of parameters; a tag has room for some 5000 characters."""
 
@@ -25,8 +26,8 @@ def show(store: Store, params: Mapping[str, Any], metrics: Iterable[str]) -> Non
     """Columns for this run, beside those that other runs have asked for."""
     tag = f"mlflow.sharedViewState.{KEY}"
     text = store.client.get_experiment(store.experiment_id).tags.get(tag, "")
-    asked = [f"metrics.`{name}`" for name in METRICS if name in metrics]
-    asked += [f"params.`{name}`" for name in (*FIRST, *changed(params)) if name in params]
+    asked = [f"metrics.`{FIRST.get(name, name)}`" for name in METRICS if name in metrics]
+    asked += [f"params.`{name}`" for name in (*CHOSEN, *changed(params)) if name in params]
     columns = list(dict.fromkeys([*_columns(text), *asked]))
     found = [name for name in columns if name.startswith("metrics.")]
     found += [name for name in columns if name.startswith("params.")][:_MOST]

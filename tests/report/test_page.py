@@ -73,7 +73,9 @@ def story(tmp_path: Path) -> Story:
     return Story(
         record=replace(made.record, params=PARAMS),
         metrics=metrics,
-        clients=Clients(default_names(10), KINDS, LABELS, SAMPLES, weights[-1], oracle=ORACLE),
+        clients=Clients(
+            default_names(10), KINDS, LABELS, SAMPLES, weights[-1], oracle=ORACLE, disagrees=np.arange(10) > 3
+        ),
         rows=read_history(tmp_path / "results" / "history.csv"),
         weights=weights,
         test=test,
@@ -98,7 +100,8 @@ def test_the_first_screen_answers(story: Story) -> None:
     text = seen(written(story))
     assert "Which clients can it trust" in text
     assert "The model is right on 97.78 % of 359 test samples." in text
-    assert "7 clients hold less than half of an equal share: client 3, client 4" in text
+    assert "Suspicious: 6 clients hold less than half of an equal share (client 4, client 5" in text
+    assert "1 client holds less than half of an equal share (client 3); the model agrees with the labels" in text
     assert "Suspicious clients, and why" in text
     assert text.index("client 0 clean") < text.index("client 3 noisy")
     assert "raises 1.50" in text
@@ -131,7 +134,7 @@ def test_weights_that_have_not_settled_are_not_ranked(story: Story) -> None:
 
 
 def test_names_and_classes_may_hold_anything(story: Story) -> None:
-    names = ["<script>alert(1)</script>", 'St. Mary\'s & "Söhne"', "$a$ | b", "--> x", "東京", "&amp;", *"ghij"]
+    names = ["<script>alert(1)</script>", 'St. Mary\'s & "Söhne"', "$a$ | b", "--> X", "東京", "&amp;", *"ghij"]
     classes = ["<b>bold", "a b", "ß", "</style>", *"efghij"]
     clients = replace(story.clients, names=names, kinds=["unknown"] * 10, oracle=None)
     metrics = {name: value for name, value in story.metrics.items() if "weight" not in name and "auc" not in name}
@@ -145,6 +148,8 @@ def test_names_and_classes_may_hold_anything(story: Story) -> None:
     assert "&lt;b&gt;bold" in text
     assert "oracle" not in seen(text)
     assert "missing values" in seen(text)
+    assert "(東京, &amp;amp;, g, h, i and j)" in seen(text)
+    assert "(--&gt; X)" in seen(text)
 
 
 def test_intervals_and_equal_weights(story: Story) -> None:

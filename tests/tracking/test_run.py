@@ -287,7 +287,10 @@ def test_the_list_opens_with_accuracy_and_what_runs_changed(made: Synthetic) -> 
     store = connect(Tracking(), made.folder)
     tags = store.client.get_experiment(store.experiment_id).tags
     columns = json.loads(tags["mlflow.sharedViewState.fedbilevel"])["selectedColumns"]
-    assert columns[:3] == ["metrics.`test_accuracy`", "metrics.`clean_weight`", "metrics.`selection_accuracy`"]
+    assert columns[:2] == ["metrics.`accuracy/test`", "metrics.`clean_weight`"]
+    assert sorted(columns)[0] == columns[0]  # the page sorts them by name
+    (run, *_) = store.client.search_runs([store.experiment_id])
+    assert run.data.metrics["accuracy/test"] == run.data.metrics["test_accuracy"] == 0.9778
     assert {"params.`seed`", "params.`algorithms.primal_dual.gamma`", "params.`train.rounds`"} <= set(columns)
     assert len(columns) == len(set(columns))
     steps_first = {name for name, _, _ in metrics.points([{"round": 0, "test_accuracy": 0.5}], 1)}

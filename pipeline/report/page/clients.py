@@ -171,9 +171,7 @@ def data(story: Story) -> dict[str, Any] | None:
     rows += [[f"server: {name}", f"{size:,}", *([""] * len(other))] for name, size in holdings.sets.items()]
     text = f"{counted(n, 'client')} with {total:,} training samples in all"
     text += f", of {counted(len(holdings.classes), 'class', 'classes')}." if holdings.classes else "."
-    text += (
-        " The server's sets are its own: validation decides the weights, selection the served round, test the figures."
-    )
+    text += " Of the server's sets, validation decides the weights, selection the served round, test the accuracy."
     return {"text": text, "columns": ["samples", *other], "rows": rows, "heat": _heat(story, shown)}
 
 

@@ -74,7 +74,7 @@ def _about_weights(story: Story) -> list[str]:
     if story.light:
         speaks = "" if story.clients.disagrees is None else "; the model agrees with the labels, so nothing else speaks"
         against = "" if story.clients.disagrees is None else " against " + ("it" if len(story.light) == 1 else "them")
-        lines.append(f"{_holding(story, story.light, share)}{speaks}{against}.".capitalize())
+        lines.append(f"{_holding(story, story.light, share)}{speaks}{against}.")
     if "detection_auc" in story.metrics:
         lines.append(
             "Which clients are bad is known here: the clean ones hold"
