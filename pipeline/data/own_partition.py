@@ -17,6 +17,9 @@ from pipeline.data.settings import Data, PartitionSettings
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
 
+USUAL = {"test": (0.2, 50_000), "validation": (0.1, 5_000), "selection": (0.05, 5_000)}
+"""The server's sets -> what `auto` stands for: a share of the samples, and at most so many."""
+
 
 def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:
     """Of a user's own data: the server's sets as they are given, else held out by shares (`pipeline.data.held_out`);
@@ -34,9 +37,10 @@ def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionS
         )
     rows = np.flatnonzero(raw.owners >= 0)
     validation, selection = (np.flatnonzero(raw.owners == code) for code in (VALIDATION, SELECTION))
-    shares = {"test": 0.0 if len(raw.test_labels) else data.test_share}
+    wanted = {name: _share(getattr(data, f"{name}_share"), name, len(rows)) for name in USUAL}
+    shares = {"test": 0.0 if len(raw.test_labels) else wanted["test"]}
     if not len(validation):  # a selection set comes from the same samples
-        shares |= {"validation": data.validation_share, "selection": 0.0 if len(selection) else data.selection_share}
+        shares |= {"validation": wanted["validation"], "selection": 0.0 if len(selection) else wanted["selection"]}
     groups = None if raw.groups is None else raw.groups[rows]
     found = held_out(raw.owners[rows], labels[rows], groups, shares, draw)
     held = {name: rows[found.get(name, found["test"][:0])] for name in ("test", "validation", "selection")}
@@ -73,6 +77,12 @@ def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionS
     )
     check(result, labels, scheme, balanced=False)
     return result
+
+
+def _share(setting: float | str, name: str, rows: int) -> float:
+    """Every round needs the whole validation set, so `auto` bounds it."""
+    share, most = USUAL[name]
+    return min(share, most / rows) if isinstance(setting, str) else setting
 
 
 def partition_of(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:

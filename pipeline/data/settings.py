@@ -53,9 +53,13 @@ class Data(Section):
         "auto", "of a folder: all images are brought to that many pixels square; auto = the commonest longer side"
     )
     channels: Literal["auto", 1, 3] = param("auto", "of a folder: 1 = grey | 3 = colour | auto = 3 if any has colours")
-    validation_share: Share = param(0.1, "of your own data without a validation set: held out for the server")
-    selection_share: Share = param(0.05, "likewise without a selection set, which no method sees")
-    test_share: Share = param(0.2, "likewise without a test set")
+    validation_share: Share | Auto = param(
+        "auto", "of your own data without a validation set: held out for the server; auto = 0.1, at most 5000 samples"
+    )
+    selection_share: Share | Auto = param(
+        "auto", "likewise without a selection set, which no method sees; auto = 0.05, at most 5000 samples"
+    )
+    test_share: Share | Auto = param("auto", "likewise without a test set; auto = 0.2, at most 50,000 samples")
     bad: list[str] = param([], "names of clients known to be bad; none = it is unknown which are")
     skip_unreadable: bool = param(False, "of a folder: leave out images that cannot be read, and name them")
 
