@@ -71,10 +71,11 @@ _METHODS = {"pipeline/methods", "pipeline/oracles", "pipeline/sharing.py"}
 _MATHEMATICS = _METHODS | {f"pipeline/{name}" for name in ("models", "problems", "participation.py", "projections.py")}
 _MATHEMATICS |= {f"pipeline/{name}.py" for name in ("randomness", "seeds", "text")}
 _FETCHED = {"pipeline/data/originals"}
-_DEALT = _FETCHED | {"pipeline/data/schemes", "pipeline/data/holdings.py", "pipeline/text.py"}
+_DEALT = _FETCHED | {"pipeline/data/schemes", "pipeline/text.py"}
+_DEALT |= {f"pipeline/data/{name}.py" for name in ("holdings", "partition_rules")}
 _TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "run", "store", "worker")}
 _TOLD |= {f"pipeline/report/{name}.py" for name in ("history", "record", "settings", "writing")} | {"pipeline/text.py"}
-_SAMPLES = {f"pipeline/data/{name}.py" for name in ("arrays", "federated", "partition", "raw", "scaling")}
+_SAMPLES = {f"pipeline/data/{name}.py" for name in ("arrays", "federated", "losses", "partition", "raw", "scaling")}
 NO_MATTER: dict[str, set[str]] = {
     "check": _MATHEMATICS | _SAMPLES | _DEALT,
     "download": _MATHEMATICS | _SAMPLES | _DEALT,
