@@ -124,6 +124,26 @@ def test_trials_are_shorter_and_their_winner_serves_every_panel(small):
     assert small.winner("p", "two") == {}
 
 
+def test_a_row_like_another_one_waits_for_its_winner_and_takes_it(small):
+    """Below its own settings: of the winner's eta_w and eta_x it keeps one."""
+    rows = PART.rows | {"three": {"like": "one", "gamma": 2.0, "eta_x": 0.5}}
+    made = dataclasses.replace(small, parts={"p": dataclasses.replace(PART, rows=rows)})
+    assert made.waiting("p") == {"one", "three"}
+    for slot, _ in made.trials("p"):
+        finish(made, slot, selection_accuracy=0.6, selection_loss=1.0)
+    assert made.waiting("p") == set()
+    own = next(slot.cell.settings for slot in made.table("p") if slot.row == "three")
+    found = [own[f"algorithms.primal_dual.{name}"] for name in ("eta_w", "eta_x", "gamma")]
+    assert (own["algorithm"], found) == ("primal_dual", [0.1, 0.5, 2.0])
+
+
+def test_no_page_is_made_of_changed_code(small, monkeypatch):
+    monkeypatch.setattr(commands.provenance, "changes", lambda: " M pipeline/seeds.py")
+    with pytest.raises(UserError, match=r"page is not made.*pipeline/seeds.py"):
+        commands.page(small)
+    assert not small.page.exists()
+
+
 def test_a_budget_buys_rounds_by_what_a_trial_costs(small):
     """4 rounds of the trial sent 300 + 100 floats: 1,000 floats pay for 10 rounds; without such a cost, as declared."""
     rich = dataclasses.replace(PART.panels["few"], budget={"floats": 1000.0})

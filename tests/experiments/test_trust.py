@@ -259,6 +259,17 @@ def test_results_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):
         results.read(path)
 
 
+@pytest.mark.parametrize(("changes", "again"), [("", True), (" M pipeline/seeds.py", False)])
+def test_what_changed_code_has_run_is_run_again_once_it_is_committed(tmp_path, monkeypatch, changes, again):
+    path, cells, asked = tmp_path / "results.jsonl", plan.cells(TINY, "quick")[:2], []
+    for cell, dirty in zip(cells, (True, False), strict=True):
+        results.append(path, {"key": cell.key, "dirty": dirty})
+    monkeypatch.setattr(provenance, "changes", lambda: changes)
+    monkeypatch.setattr(outcomes, "run_missing", lambda missing, *others: asked.extend(missing))
+    outcomes.run_cells(cells, path, 1)
+    assert asked == [cells[0].key] * again
+
+
 def test_a_cell_that_raises_does_not_stop_the_others(tmp_path, monkeypatch):
     cells = plan.cells(TINY, "quick")
 
@@ -379,6 +390,9 @@ def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "page.png").stat().st_size > 1000
     with pytest.raises(UserError, match="--only = 'nowhere'"):
         perform("run", only="nowhere")
+    monkeypatch.setattr(provenance, "changes", lambda: " M pipeline/seeds.py")
+    with pytest.raises(UserError, match="page is not made"):
+        perform("page")
 
 
 def test_the_search_takes_the_trial_of_best_selection_accuracy(tmp_path):
