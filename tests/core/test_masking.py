@@ -3,9 +3,9 @@
 import io
 
 import pytest
-from pipeline.report.record import RunInfo
 
 from pipeline import masking
+from pipeline.report.record import RunInfo
 
 
 @pytest.fixture(autouse=True)
