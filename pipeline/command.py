@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline import masking
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -68,17 +71,49 @@ def run(command: Callable[[Params, Paths], None]) -> None:
     its traceback. `--debug` or FEDBILEVEL_DEBUG=1 shows the traceback of both."""
     from pipeline.params.reading import load_params
 
+    def stage() -> None:
+        params = load_params(paths.params)
+        masking.remember(params.tracking.uri)
+        masking.remember(params.data.mirror)
+        command(params, paths)
+
     paths = Paths.here()
-    answering(lambda: command(load_params(paths.params), paths))
+    answering(stage)
 
 
 def answering(command: Callable[[], None]) -> None:
-    """Call it; a user's mistake ends in its message, as `run` says."""
+    """Call it; a user's mistake ends in its message, as `run` says, and so does a disk that takes nothing. Nothing that
+    is printed shows a credential."""
     debug = "--debug" in sys.argv[1:] or os.environ.get("FEDBILEVEL_DEBUG", "") not in ("", "0")
-    try:
-        command()
-    except UserError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    masking.remember_environment()
+    out, err = masking.Masked(sys.stdout), masking.Masked(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            command()
+        except Exception as error:
+            said = str(error) if isinstance(error, UserError) else _disk(error)
+            if debug or not said:
+                traceback.print_exc()
+            if said:
+                print(f"error: {said}", file=sys.stderr)
+            sys.exit(1)
+
+
+_DISK = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some space there, or have the quota raised",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "run where files can be written",
+    errno.EACCES: "make it readable and writable for you",
+    errno.EPERM: "make it readable and writable for you",
+}
+
+
+def _disk(error: BaseException | None) -> str:
+    """What to say of an error that the disk is to blame for, or that came of one; nothing of others."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK:
+            what = f"{error.filename}: " if error.filename else ""
+            return f"{what}{os.strerror(error.errno)}. Fix: {_DISK[error.errno]}, then run it again."
+        error = error.__cause__ or error.__context__
+    return ""

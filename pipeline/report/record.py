@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.masking import masked
 from pipeline.params.decides import params_in_use
 from pipeline.report.settings import run_name, sweep_name
 from pipeline.report.writing import write_json
@@ -36,6 +37,9 @@ class RunInfo:
     experiment: str
     run_id: str | None = None
     training: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tracking_uri", masked(self.tracking_uri))
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

@@ -20,7 +20,7 @@ from pipeline.tracking.metrics import final_points, points
 from pipeline.tracking.run import log_points, open_run
 from pipeline.tracking.store import Store, connect, resolve_uri
 from pipeline.tracking.view import show
-from pipeline.tracking.worker import Worker, without_credentials
+from pipeline.tracking.worker import Worker
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -73,9 +73,7 @@ def publish(
     training = hashlib.sha256(files.record.read_bytes()).hexdigest()[:16]
     before = RunInfo.load(files.info)
     known = before if before and before.run_id and before.training == training else record.run
-    info = RunInfo(
-        without_credentials(resolve_uri(tracking, root)), tracking.experiment, known.run_id if known else None, training
-    )
+    info = RunInfo(resolve_uri(tracking, root), tracking.experiment, known.run_id if known else None, training)
     info.save(files.info)
 
     def send() -> None:

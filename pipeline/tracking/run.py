@@ -13,7 +13,7 @@ from pipeline.config.sections import Tracking
 from pipeline.report.record import Record, RunInfo
 from pipeline.tracking.metrics import Point, points
 from pipeline.tracking.store import Store, connect, prepare, resolve_uri
-from pipeline.tracking.worker import Worker, in_a_line, without_credentials
+from pipeline.tracking.worker import Worker, in_a_line
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -32,7 +32,7 @@ class LiveRun:
     """
 
     def __init__(self, tracking: Tracking, root: Path, record: Record, note: Path | None) -> None:
-        self.info = RunInfo(without_credentials(resolve_uri(tracking, root)), tracking.experiment)
+        self.info = RunInfo(resolve_uri(tracking, root), tracking.experiment)
         self._tracking, self._root, self._record, self._note = tracking, root, record, note
         self._sent = -1  # last round the tracker already has
         self._store: Store | None = None

@@ -13,7 +13,7 @@ from pipeline.report.record import Record, RunInfo
 from pipeline.tracking.publish import Files, complete
 from pipeline.tracking.run import Status, open_run
 from pipeline.tracking.store import Store, connect, prepare, resolve_uri
-from pipeline.tracking.worker import Worker, in_a_line, without_credentials
+from pipeline.tracking.worker import Worker, in_a_line
 
 ADVICE = "the sweep goes on and everything is kept in results/sweep. Send it later with: make sweep"
 
@@ -24,7 +24,7 @@ class SweepRuns:
     def __init__(self, tracking: Tracking, root: Path, record: Record, folder: Path) -> None:
         """record: of the sweep. folder: keeps the parent's id, so that a repeated sweep goes on in the same run."""
         self._tracking, self._root, self._record, self._folder = tracking, root, record, folder
-        self._info = RunInfo(without_credentials(resolve_uri(tracking, root)), tracking.experiment)
+        self._info = RunInfo(resolve_uri(tracking, root), tracking.experiment)
         self._store: Store | None = None
         self._children = 0
         self._worker = Worker(ADVICE)

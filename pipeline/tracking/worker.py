@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import queue
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable
+
+from pipeline.masking import masked
 
 Job = Callable[[], None]
 
@@ -66,13 +67,5 @@ def in_a_line(error: Exception, length: int = 160) -> str:
     cause: BaseException = error
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
-    line = without_credentials(" ".join(f"{type(cause).__name__}: {cause}".split()))
+    line = masked(" ".join(f"{type(cause).__name__}: {cause}".split()))
     return line if len(line) <= length else line[: length - 3] + "..."
-
-
-def without_credentials(text: str) -> str:
-    """Addresses in it without user names, passwords and tokens."""
-    text = re.sub(r"(://)[^/@\s]*@", r"\1***@", text)
-    return re.sub(
-        r"([?&][^=&\s]*(?:pass|pwd|token|key|secret)[^=&\s]*=)[^&\s'\"]*", r"\1***", text, flags=re.IGNORECASE
-    )

@@ -11,6 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 from tqdm import tqdm
 
+from pipeline import interruption
 from pipeline.training.best import Best, selection_of
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel
@@ -61,6 +62,7 @@ class Recorder(pl.Callback):
         return self._spent + time.perf_counter() - self._since
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        interruption.reinstall()  # Lightning has put its own handler, which waits for the end of the round
         self._since = time.perf_counter()
         assert isinstance(pl_module, FederatedBilevel)
         if self.fresh:

@@ -14,13 +14,14 @@ import pytest
 
 from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
+from pipeline.masking import masked
 from pipeline.params.decides import params_in_use
 from pipeline.report.record import RunInfo, nested
 from pipeline.tracking import metrics, run
 from pipeline.tracking.publish import publish
 from pipeline.tracking.run import LiveRun
 from pipeline.tracking.store import Store, connect, resolve_uri
-from pipeline.tracking.worker import in_a_line, without_credentials
+from pipeline.tracking.worker import in_a_line
 from tests.report.synthetic import Synthetic
 
 pytestmark = [
@@ -236,9 +237,9 @@ def test_relative_databases_belong_to_the_project(tmp_path: Path, monkeypatch: p
 
 
 def test_no_password_is_written_or_printed() -> None:
-    shown = without_credentials("at 'postgresql://me:p%40ss@db:5432/x?sslmode=on&api_token=abc&y=1' and http://h/p@q")
+    shown = masked("at 'postgresql://me:p%40ss@db:5432/x?sslmode=on&api_token=abc&y=1' and http://h/p@q")
     assert shown == "at 'postgresql://***@db:5432/x?sslmode=on&api_token=***&y=1' and http://h/p@q"
-    assert without_credentials("sqlite:////home/me@x/mlflow.db") == "sqlite:////home/me@x/mlflow.db"
+    assert masked("sqlite:////home/me@x/mlflow.db") == "sqlite:////home/me@x/mlflow.db"
     live = LiveRun(Tracking(uri="http://user:secret@127.0.0.1:9"), Path(), Synthetic(Path()).record, None)
     assert live.info.tracking_uri == "http://***@127.0.0.1:9"
     assert "secret" not in in_a_line(ValueError("no answer from http://user:secret@127.0.0.1:9"))
