@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from pipeline.errors import UserError
 from pipeline.federation.messages import Malformed, Message, decode, encode
 
 Contents = dict[str, bytes]
@@ -57,36 +58,75 @@ class Tally:
     unanswered: int = 0
 
 
+class TooFew(UserError):
+    """Fewer sites than the run needs, for longer than it waits."""
+
+
 @dataclass
 class Hub:
-    """members: site -> ids of its clients. timeout: seconds to answer a question. floats: the dtype in which real
-    numbers travel; None = that of the computation. note: receives a line about each fault."""
+    """members: site -> ids of its clients. timeout: seconds to answer a question. needed: the fewest sites to go on
+    with; patience: seconds to wait for them. welcome(site): prepares one that has (re)appeared; raises SitesLost.
+    ready: sites that can be asked now. floats: the dtype in which real numbers travel; None = that of the computation, `dtype`. note: receives a line about
+    each fault. taken: site -> the last (round, inner) step that it took part in to the end. privacy: site -> what it
+    has spent, as it says."""
 
     transport: Transport
     members: Mapping[str, Sequence[int]]
     timeout: float = 60.0
+    needed: int = 1
+    patience: float = 600.0
     rest: float = 5.0
+    welcome: Callable[[str], None] = lambda site: None
     floats: torch.dtype | None = None
     dtype: torch.dtype = torch.float32
     note: Callable[[str], None] = lambda line: None
     tally: Tally = field(default_factory=Tally)
-    privacy: dict[str, dict[str, float]] = field(default_factory=dict)
+    privacy: dict[str, dict[str, Any]] = field(default_factory=dict)
+    taken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
     _resting: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._site_of = {client: site for site, clients in self.members.items() for client in clients}
 
-    @property
-    def present(self) -> list[str]:
-        """Sites that can be asked now."""
-        there, now = self.transport.present(), time.monotonic()
-        return [site for site in self.members if site in there and self._resting.get(site, 0.0) <= now]
+    def gather(self) -> frozenset[int]:
+        """Welcome the sites that are there, and wait until there are enough. Returns the ids of the clients whose site
+        cannot be asked now. Raises TooFew."""
+        deadline, told = time.monotonic() + self.patience, False
+        while True:
+            there, now = self.transport.present(), time.monotonic()
+            self.ready &= there
+            for site in self.members:
+                if site in there and site not in self.ready and self._resting.get(site, 0.0) <= now:
+                    self._prepare(site)
+            if len(self.ready) >= self.needed:
+                return self.clients_of(site for site in self.members if site not in self.ready)
+            missing = ", ".join(site for site in self.members if site not in self.ready)
+            if now > deadline:
+                raise TooFew(
+                    f"{len(self.ready)} of {len(self.members)} sites are there, and min_sites is {self.needed};"
+                    f" missing for {self.patience:g} s: {missing}. Fix: start them, then the server again; it goes on"
+                    " from its last save."
+                )
+            if not told:
+                self.note(f"waiting: {len(self.ready)} sites of the {self.needed} needed; missing: {missing}")
+                told = True
+            time.sleep(0.1)
 
-    @property
-    def absent(self) -> frozenset[int]:
-        """Ids of the clients whose site cannot be asked now."""
-        present = set(self.present)
-        return frozenset(client for client, site in self._site_of.items() if site not in present)
+    def forget(self) -> None:
+        """All sites are to be welcomed again."""
+        self.ready.clear()
+
+    def rest_long(self, site: str) -> None:
+        """A site that cannot take part is not asked again for a while."""
+        self._resting[site] = time.monotonic() + max(60.0, self.rest)
+
+    def _prepare(self, site: str) -> None:
+        try:
+            self.welcome(site)
+            self.ready.add(site)
+        except SitesLost:
+            pass
 
     def clients_of(self, sites: Iterable[str]) -> frozenset[int]:
         return frozenset(client for site in sites for client in self.members[site])
@@ -104,7 +144,7 @@ class Hub:
         encoded: dict[int, bytes] = {}  # sites are often asked the very same
         for message in questions.values():
             if id(message) not in encoded:
-                encoded[id(message)] = encode(message, self.floats)
+                encoded[id(message)] = encode(message, None if message.kind == "setup" else self.floats)
         sent = {site: encoded[id(message)] for site, message in questions.items()}
         answers, missing = self.transport.ask(sent, self.timeout)
         tally, why = self.tally, dict(missing)
@@ -124,6 +164,7 @@ class Hub:
         for site, reason in why.items():
             self.note(f"{site} is left out: {reason}")
             self._resting[site] = time.monotonic() + self.rest
+            self.ready.discard(site)
         if why:
             raise SitesLost(why)
         for site, answer in found.items():
@@ -132,7 +173,7 @@ class Hub:
         return found
 
     def _checked(self, content: bytes, shapes: Shapes) -> Message:
-        answer = decode(content, self.dtype)
+        answer = decode(content).cast(self.dtype)
         if answer.kind == "refused":
             raise Malformed(str(answer.facts.get("why", "no reason given")))
         for name, shape in shapes.items():

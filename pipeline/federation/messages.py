@@ -30,6 +30,13 @@ class Message:
     facts: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
+    def cast(self, dtype: torch.dtype) -> Message:
+        """With real numbers in that dtype."""
+        tensors = {
+            name: value.to(dtype) if value.is_floating_point() else value for name, value in self.tensors.items()
+        }
+        return Message(self.kind, self.facts, tensors)
+
     @property
     def floats(self) -> int:
         """Real numbers in it."""
@@ -47,11 +54,8 @@ def encode(message: Message, floats: torch.dtype | None = None) -> bytes:
     return b"".join([len(header).to_bytes(8, "little"), header, *parts])
 
 
-def decode(content: bytes, floats: torch.dtype | None = None) -> Message:
-    """floats: the dtype that real numbers are handed on in; None = that in which they travelled.
-
-    Raises Malformed.
-    """
+def decode(content: bytes) -> Message:
+    """Raises Malformed."""
     try:
         start = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:start])
@@ -69,8 +73,7 @@ def decode(content: bytes, floats: torch.dtype | None = None) -> Message:
                 if count
                 else None
             )
-            value = torch.empty(shape, dtype=dtype) if flat is None else flat.view(shape)
-            tensors[name] = value.to(floats) if floats and value.is_floating_point() else value
+            tensors[name] = torch.empty(shape, dtype=dtype) if flat is None else flat.view(shape)
             at += size
         return Message(str(header["kind"]), dict(header["facts"]), tensors)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -46,28 +46,20 @@ class _Step:
 
     def __call__(self, state: State, context: StepContext) -> Step:
         before = {name: value.clone() for name, value in state.memory.items()}
-        absent = self.hub.absent
         while True:
             try:
-                return self._take(state, dataclasses.replace(context, absent=absent))
-            except SitesLost as lost:
-                absent |= self.hub.clients_of(lost.why)
+                return self._take(state, dataclasses.replace(context, absent=self.hub.gather()))
+            except SitesLost:
                 for name, value in before.items():
                     state.memory[name].copy_(value)
 
     def _take(self, state: State, context: StepContext) -> Step:
-        if len(context.absent) == context.problem.clients:
-            raise NobodyThere
         if isinstance(context, ServerContext):
             step, here = server_step(self.algorithm, self.hub, state, context)
             return dataclasses.replace(step, cost=here.spent(step.cost))
         context.oracle.start()
         step = self.algorithm.step(state, context)
         return Step({name: _settle(direction) for name, direction in step.directions.items()}, step.cost, step.report)
-
-
-class NobodyThere(Exception):
-    """No site can be asked."""
 
 
 def _settle(direction: Tensor) -> Tensor:

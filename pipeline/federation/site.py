@@ -69,14 +69,13 @@ class Site:
         self.name, self._build, self._facts = name, build, describe or {}
         self.privacy, self._store = privacy, store
         self._part: Part | None = None
+        self._set_up: dict[str, Any] | None = None
         self._runner: StepRunner | None = None
 
     def answer(self, content: bytes) -> bytes:
         """Never raises: what goes wrong here is an answer too."""
-        part = self._part
         try:
-            question = decode(content, part.dtype if part else None)
-            found = self._answer(question)
+            found = self._answer(decode(content))
         except Exception as error:  # the server names it; the site stays
             found = Message("refused", {"why": f"{type(error).__name__}: {error}"})
         return encode(found, self._part.floats if self._part else None)
@@ -88,6 +87,7 @@ class Site:
             return self._setup(question)
         if self._part is None:
             raise Malformed("this site has not been set up for a run: it has started anew")
+        question = question.cast(self._part.dtype)
         if question.kind == "ask":
             return self._ask(question)
         if self._runner is None:
@@ -99,10 +99,12 @@ class Site:
         return self._released(found) if question.kind in ("step", "sums") else found
 
     def _setup(self, question: Message) -> Message:
-        part = self._part = self._build(question)
-        by_steps = isinstance(part.context, BilevelContext)
-        self._runner = StepRunner(part.algorithm, part.context, part.clients) if by_steps else None
-        return Message("ready", {"clients": sorted(part.clients)})
+        if question.facts != self._set_up:  # the same once more: what its clients keep stays
+            part = self._part = self._build(question)
+            by_steps = isinstance(part.context, BilevelContext)
+            self._runner = StepRunner(self.name, part.algorithm, part.context, part.clients) if by_steps else None
+            self._set_up = question.facts
+        return Message("ready", {"rows": bool(self._runner and self._runner.rows)})
 
     def _ask(self, question: Message) -> Message:
         part = self._part

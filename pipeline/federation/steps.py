@@ -72,6 +72,7 @@ class Talk:
         if self.exchanges == self.planned:
             counted = zip(*(answers[site].facts["spent"] for site in order), strict=True)
             self.spent = [sum(column) for column in counted]
+            self.hub.taken |= dict.fromkeys(order, (self.opening.facts["round"], self.opening.facts["inner"]))
         return list(self.sums)
 
 
@@ -135,7 +136,7 @@ def _given(gradient: Tensor) -> UpperLevel:
 def server_step(algorithm: Algorithm[Any], hub: Hub, state: State, context: StepContext) -> tuple[Step, StepContext]:
     """The step, and the context that knows what it cost. Raises SitesLost."""
     facts: dict[str, Any] = {"round": context.round, "inner": context.inner, "schedule": context.schedule}
-    facts |= {"step_sizes": dict(context.step_sizes), "absent": sorted(context.absent)}
+    facts |= {"step_sizes": dict(context.step_sizes), "absent": sorted(context.absent), "taken": hub.taken}
     sent = {f"variables.{name}": value for name, value in state.variables.items()}
     sent |= {f"memory.{name}": value for name, value in state.memory.items() if name not in algorithm.client_rows}
     talk = Talk(hub, Message("step", facts, sent))
@@ -239,11 +240,11 @@ class SiteContext(BilevelContext):
 class StepRunner:
     """A site's part in steps. rows: what its clients keep, [N, ...] each, of which only their own rows count.
 
-    A step that the server begins anew is taken from where its first attempt began.
+    A step that the server has not counted, whatever the site thinks of it, is undone when the next one begins.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], context: StepContext, clients: frozenset[int]) -> None:
-        self.algorithm, self.clients = algorithm, clients
+    def __init__(self, name: str, algorithm: Algorithm[Any], context: StepContext, clients: frozenset[int]) -> None:
+        self.name, self.algorithm, self.clients = name, algorithm, clients
         self.context = server_or_site(SiteContext, context)
         memory = algorithm.init(dataclasses.replace(self.context, share=Share())).memory
         self.rows = {name: memory[name] for name in algorithm.client_rows & memory.keys()}
@@ -257,6 +258,7 @@ class StepRunner:
         return {name: value[self._own].clone() for name, value in self.rows.items()}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
+        self._key = None
         for name, value in saved.items():
             self.rows[name][self._own] = value.to(self.rows[name])
 
@@ -265,7 +267,7 @@ class StepRunner:
             self._talk.abandon()
         facts = question.facts
         key = (int(facts["round"]), int(facts["inner"]))
-        if key == self._key:
+        if self._key and list(self._key) != facts["taken"].get(self.name):
             self.restore(self._before)
         self._key, self._before = key, self.saved()
         talk = self._talk = Conversation(int(facts["exchanges"]))

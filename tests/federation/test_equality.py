@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pipeline.federation.hub import Hub
+from pipeline.federation.messages import Message
 from pipeline.federation.rounds import remote
 from pipeline.federation.site import Part, Site
 from pipeline.federation.transports import InProcess
@@ -26,7 +27,7 @@ def federation(name, context, backend):
     for site, clients in MEMBERS.items():
         part = Part(algorithm, dataclasses.replace(context, oracle=oracle()), frozenset(clients), dtype=torch.float64)
         sites[site] = Site(site, lambda question, part=part: part)
-        sites[site]._setup(None)
+        sites[site]._setup(Message("setup"))
     hub = Hub(InProcess({site: each.answer for site, each in sites.items()}), MEMBERS, dtype=torch.float64)
     return *remote(algorithm, dataclasses.replace(context, oracle=oracle()), hub), hub, sites
 

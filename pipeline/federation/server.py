@@ -1,0 +1,234 @@
+"""The server's program: the rounds, with everything around them that a simulated run has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.config import own_code
+from pipeline.config.spec import dotted
+from pipeline.data.federated import FederatedData
+from pipeline.errors import UserError
+from pipeline.federation import problems, results
+from pipeline.federation.hub import Hub, SitesLost, Transport
+from pipeline.federation.messages import Message
+from pipeline.federation.rounds import remote
+from pipeline.federation.settings import Server
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.params import Params
+from pipeline.params.decides import params_in_use
+from pipeline.training.best import SELECTION, Best
+from pipeline.training.history import History, Row
+from pipeline.training.loop import Loop
+from pipeline.training.resume import ResumeFolder, fingerprint
+from pipeline.training.rows import NotFinite, evaluates, row_of
+from pipeline.training.tasks import Task, image_task
+
+SCALARS = ("sites", "answers_left_out", "epsilon")
+"""Columns of the history that a simulated run has not: sites that took part in the round's last step; answers left out
+and not given, since the start; the largest epsilon that a site has spent (empty without noise)."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """The server's own samples."""
+
+    validation: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    selection: tuple[np.ndarray, np.ndarray] | None
+    columns: list[str]
+
+    @classmethod
+    def read(cls, settings: Server, folder: Path) -> Own:
+        data = settings.data
+        reader = own_code.found_at("data.reader", data.reader, None, "function", " (path, **options)")
+        named = {"validation": data.validation, "test": data.test, "selection": data.selection}
+        tables = {name: reader(folder / path, **data.options) for name, path in named.items() if path}
+        if len({(tuple(table[2]), table[0].shape[1:]) for table in tables.values()}) > 1:
+            raise UserError(f"{folder}: the server's files have different columns. Fix: give them the same.")
+        samples = {name: (table[0], table[1]) for name, table in tables.items()}
+        return cls(samples["validation"], samples["test"], samples.get("selection"), tables["validation"][2])
+
+    @property
+    def hash(self) -> str:
+        sets = [part for part in (self.validation, self.test, self.selection) if part]
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(array).tobytes() for part in sets for array in part)
+        ).hexdigest()
+
+
+class Sites:
+    """What the server learns of the sites and tells them. samples: of each, 0 while unknown."""
+
+    def __init__(self, settings: Server, own: Own, run: str) -> None:
+        self.settings, self.own, self.run = settings, own, run
+        self.samples = dict.fromkeys(settings.sites, 0)
+        self.setup: Message | None = None
+        self.restore_at: int | None = None
+        self.hub: Hub
+
+    def welcome(self, site: str) -> None:
+        """A site that has (re)appeared: ask what it has, tell it about the run. Raises SitesLost."""
+        described = self._ask(site, Message("describe"))
+        self.samples[site] = int(described["samples"])
+        shape = list(self.own.validation[0].shape[1:])
+        if described["shape"] != shape or described["columns"] != self.own.columns:
+            why = {
+                site: f"its samples have {described['columns'] or described['shape']}, the server's {self.own.columns or shape}"
+            }
+            self.hub.note(f"{site} cannot take part: {why[site]}")
+            self.hub.rest_long(site)
+            raise SitesLost(why)
+        if self.setup is None:
+            return  # the run has not begun
+        ready = self._ask(site, self.setup)
+        if ready["rows"] and self.restore_at is not None:
+            found = self._ask(site, Message("restore", {"run": self.run, "round": self.restore_at}))["found"]
+            if not found:
+                self.hub.note(f"{site} has no save of round {self.restore_at}: what its clients kept starts anew")
+        self.hub.note(f"{site} takes part")
+
+    def _ask(self, site: str, question: Message) -> dict[str, Any]:
+        return self.hub.ask({site: question}, {})[site].facts
+
+    def gather(self) -> None:
+        """At the start: enough sites, and a while for the others."""
+        deadline = time.monotonic() + self.settings.gather
+        while self.hub.gather() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def begin(self, params: Params, data: FederatedData) -> None:
+        """From now on sites are told about the run; those that are there, at once."""
+        flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
+        facts = {"run": self.run, "params": flat, "sizes": data.sizes.tolist(), "sites": self.settings.sites}
+        facts |= {"classes": self.settings.classes, "payload": self.settings.payload}
+        self.setup = Message("setup", facts, problems.scaling_tensors(data.scaling))
+        self.hub.forget()
+
+
+_TOLD = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
+
+
+def run(settings: Server, params: Params, folder: Path, transport: Transport, on_round: Any = None) -> str:
+    """Train to the last round, going on from the last save; write results; return the summary for the terminal."""
+    if not settings.sites:
+        raise UserError("federation.yaml: sites is empty. Fix: name all sites, as in their certificates.")
+    own = Own.read(settings, folder)
+    channels = 1 if own.validation[0].ndim == 3 else own.validation[0].shape[1]
+    name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})
+    sites = Sites(settings, own, name[:16])
+    floats = torch.bfloat16 if settings.payload == "bfloat16" else None
+    hub = sites.hub = Hub(
+        transport,
+        {site: [number] for number, site in enumerate(settings.sites)},
+        timeout=settings.timeout,
+        needed=min(settings.min_sites, len(settings.sites)),
+        patience=settings.patience,
+        rest=settings.rest,
+        welcome=sites.welcome,
+        floats=floats,
+        dtype=problems.dtype_of(params),
+        note=lambda line: print(f"federation: {line}", file=sys.stderr, flush=True),
+    )
+    with ResumeFolder(folder / ".resume", name) as kept:
+        saved = torch.load(kept.checkpoint, weights_only=True) if kept.found else None
+        sites.gather()
+        if saved:  # a site that is away now had samples when the run began
+            sites.samples = {site: sites.samples[site] or saved["samples"][site] for site in settings.sites}
+        sizes = [max(1, sites.samples[site]) for site in settings.sites]
+        params = problems.settled(params, sum(sizes), channels)
+        data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
+        task = image_task(problems.problem_of(params, data), own.hash, name)
+        sites.begin(params, data)
+        return _train(settings, params, folder, hub, sites, task, kept, saved, on_round)
+
+
+def _train(
+    settings: Server,
+    params: Params,
+    folder: Path,
+    hub: Hub,
+    sites: Sites,
+    task: Task,
+    kept: ResumeFolder,
+    saved: dict[str, Any] | None,
+    on_round: Any,
+) -> str:
+    algorithm, context = remote(params.method, problems.context_of(params, task.problem), hub)
+    loop = Loop(algorithm, context, params.train.rounds)
+    scalars = [*algorithm.reports, *algorithm.measures, *SCALARS]
+    history = History(kept.path, task.clean, task.measures, scalars, task.digits)
+    best, spent = Best(), 0.0
+    if saved and history.restore(saved["loop"]["round"]):
+        loop.load_state_dict(saved["loop"])
+        best, spent = Best(**saved["best"]), saved["seconds"]
+        sites.restore_at = loop.round
+        hub.note(f"going on from the save of round {loop.round}")
+    else:
+        saved = None
+        history.start()
+    since = time.perf_counter()
+    record = results.record_of(params, task, settings)
+    with results.live(params, folder, record, kept) as live:
+
+        def note_round() -> None:
+            due = evaluates(loop, params.train.eval_every)
+            seconds = spent + time.perf_counter() - since
+            row, weights = row_of(loop, loop.state.variables, seconds, task.measure if due else None)
+            history.append(row, weights)
+            best.see(loop.round, row.get(SELECTION), loop.state.variables)
+            if due:
+                shown = ", ".join(f"{name.replace('_', ' ')} {row[name]:.4g}" for name in task.measures if name in row)
+                hub.note(f"round {loop.round} of {loop.rounds}: {shown}")
+
+        def save() -> None:
+            if isinstance(context, BilevelContext) and algorithm.client_rows & loop.state.memory.keys():
+                _save_rows(hub, sites, loop.round)
+            rows: list[Row] = history.flush()
+            content = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
+            partial = kept.checkpoint.with_suffix(".partial")
+            with partial.open("wb") as file:
+                torch.save(content | {"seconds": spent + time.perf_counter() - since}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, kept.checkpoint)
+            live.report(rows)
+
+        try:
+            if not saved:
+                note_round()
+                save()
+            while loop.round < loop.rounds:
+                loop.step()
+                loop.measured = loop.measured | results.scalars(hub)
+                note_round()
+                if loop.round % params.train.checkpoint_every == 0 or loop.round == loop.rounds:
+                    save()
+                if on_round:
+                    on_round(loop.round, hub)
+        except NotFinite as error:
+            live.report(history.flush())
+            raise NotFinite(f"{error} What was recorded is in {kept.give_up()}.") from None
+    served = best.served(loop.round, loop.state.variables)
+    record = replace(record, run=live.info, served_round=served.round)
+    summary = results.write(folder, record, history, served, task, hub, sites.samples)
+    kept.discard()
+    results.send(params, folder)
+    return summary
+
+
+def _save_rows(hub: Hub, sites: Sites, at: int) -> None:
+    """What clients keep at their sites, on the sites' disks; a site that cannot is left out of the next step."""
+    present = [site for site in hub.members if site in hub.ready]
+    try:
+        hub.ask(dict.fromkeys(present, Message("save", {"run": sites.run, "round": at})), {})
+    except SitesLost:
+        pass
