@@ -1,4 +1,4 @@
-"""`python -m pipeline.federation server FOLDER`, `... site FOLDER`: a participant of a federation (docs/federation.md)."""
+"""`python -m pipeline.federation server|site FOLDER`: a participant of a federation (docs/federation.md)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def server(folder: Path) -> None:
 def site(folder: Path) -> None:
     from pipeline.config.loading import load
     from pipeline.federation.flare import serve
-    from pipeline.federation.hospital import site_of
+    from pipeline.federation.hospital import site_of, warm_up
     from pipeline.federation.settings import SiteSettings
 
     settings = load(SiteSettings, folder / "site.yaml")
     ready, stop = site_of(settings, folder), threading.Event()
+    warm_up()
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: stop.set())
     print(f"{settings.name}: answering", file=sys.stderr, flush=True)

@@ -89,7 +89,7 @@ def start(role: str, folder: Path, **more: object) -> subprocess.Popen[str]:
     root = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True, **more)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True, **more)  # type: ignore[call-overload]
 
 
 def demo(keep: Path, rounds: int = 200) -> None:

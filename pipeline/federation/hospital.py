@@ -17,7 +17,9 @@ from pipeline.federation.messages import Message
 from pipeline.federation.privacy import Privacy
 from pipeline.federation.settings import SiteSettings
 from pipeline.federation.site import Part, Site
+from pipeline.oracles.weighting import FusedOracle
 from pipeline.params import Params
+from pipeline.problems.toy import Toy
 
 
 def site_of(settings: SiteSettings, folder: Path) -> Site:
@@ -39,6 +41,14 @@ def site_of(settings: SiteSettings, folder: Path) -> Site:
 
     facts = {"samples": len(y), "shape": list(X.shape[1:]), "columns": columns}
     return Site(settings.name, build, facts, privacy, store)
+
+
+def warm_up() -> None:
+    """torch.func imports for seconds when it is first used: better before the server waits for an answer."""
+    toy = Toy.generate(2)
+    oracle, w = FusedOracle(toy), toy.initial(0)
+    oracle.gradients(w, oracle.draw(0, torch.tensor([0]), 1))
+    oracle.gradients_and_products(w, w, oracle.draw(0, torch.tensor([0]), 1))
 
 
 def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> Part:

@@ -19,6 +19,9 @@ from torch import Tensor
 from pipeline.errors import UserError
 from pipeline.federation.messages import Malformed, Message, decode, encode
 
+SETUP = 60.0
+"""Seconds that a site has at least to prepare for a run."""
+
 Contents = dict[str, bytes]
 Shapes = dict[str, tuple[int, ...]]
 
@@ -66,9 +69,9 @@ class TooFew(UserError):
 class Hub:
     """members: site -> ids of its clients. timeout: seconds to answer a question. needed: the fewest sites to go on
     with; patience: seconds to wait for them. welcome(site): prepares one that has (re)appeared; raises SitesLost.
-    ready: sites that can be asked now. floats: the dtype in which real numbers travel; None = that of the computation, `dtype`. note: receives a line about
-    each fault. taken: site -> the last (round, inner) step that it took part in to the end. privacy: site -> what it
-    has spent, as it says."""
+    ready: sites that can be asked now. floats: the dtype in which real numbers travel; None = that of the computation,
+    `dtype`. note: receives a line about each fault. taken: site -> the last (round, inner) step that it took part in to
+    the end. privacy: site -> what it has spent, as it says."""
 
     transport: Transport
     members: Mapping[str, Sequence[int]]
@@ -146,7 +149,8 @@ class Hub:
             if id(message) not in encoded:
                 encoded[id(message)] = encode(message, None if message.kind == "setup" else self.floats)
         sent = {site: encoded[id(message)] for site, message in questions.items()}
-        answers, missing = self.transport.ask(sent, self.timeout)
+        setup = any(message.kind == "setup" for message in questions.values())  # a site may have to read and import
+        answers, missing = self.transport.ask(sent, max(self.timeout, SETUP) if setup else self.timeout)
         tally, why = self.tally, dict(missing)
         tally.exchanges += 1
         tally.unanswered += len(missing)

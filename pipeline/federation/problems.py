@@ -108,7 +108,8 @@ def problem_of(params: Params, data: FederatedData) -> Any:
     """The problem on these data. params: settled."""
     if params.algorithm == "oracle_weights":
         raise UserError(
-            "algorithm: oracle_weights knows which clients are clean, which real sites do not show. Fix: another algorithm, such as primal_dual."
+            "algorithm: oracle_weights needs to know the clean clients, and real sites do not show which they are."
+            " Fix: another algorithm, such as primal_dual."
         )
     channels, size = data.images.shape[1], data.images.shape[2]
     named, precision = params.model, params.train.precision

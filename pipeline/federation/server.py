@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,8 @@ class Sites:
         self.samples[site] = int(described["samples"])
         shape = list(self.own.validation[0].shape[1:])
         if described["shape"] != shape or described["columns"] != self.own.columns:
-            why = {
-                site: f"its samples have {described['columns'] or described['shape']}, the server's {self.own.columns or shape}"
-            }
+            theirs, ours = (described["columns"] or described["shape"], self.own.columns or shape)
+            why = {site: f"its samples have {theirs}, the server's {ours}"}
             self.hub.note(f"{site} cannot take part: {why[site]}")
             self.hub.rest_long(site)
             raise SitesLost(why)
@@ -108,7 +108,12 @@ class Sites:
     def begin(self, params: Params, data: FederatedData) -> None:
         """From now on sites are told about the run; those that are there, at once."""
         flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
-        facts = {"run": self.run, "params": flat, "sizes": data.sizes.tolist(), "sites": self.settings.sites}
+        facts: dict[str, Any] = {
+            "run": self.run,
+            "params": flat,
+            "sizes": data.sizes.tolist(),
+            "sites": self.settings.sites,
+        }
         facts |= {"classes": self.settings.classes, "payload": self.settings.payload}
         self.setup = Message("setup", facts, problems.scaling_tensors(data.scaling))
         self.hub.forget()
@@ -228,7 +233,5 @@ def _train(
 def _save_rows(hub: Hub, sites: Sites, at: int) -> None:
     """What clients keep at their sites, on the sites' disks; a site that cannot is left out of the next step."""
     present = [site for site in hub.members if site in hub.ready]
-    try:
+    with suppress(SitesLost):
         hub.ask(dict.fromkeys(present, Message("save", {"run": sites.run, "round": at})), {})
-    except SitesLost:
-        pass
