@@ -60,11 +60,10 @@ def write(path: Path, rows: list[list[float]]) -> None:
 
 
 def prepare(folder: Path, port: int, rounds: int) -> dict[str, Path]:
-    """A folder per participant: data, settings, certificates."""
+    """A folder per participant: its data and its settings."""
     folders = {name: folder / name for name in ("server", *HOSPITALS)}
     for place in folders.values():
         place.mkdir(parents=True, exist_ok=True)
-    provision(folders, "localhost", list(HOSPITALS), port)
     generator = np.random.default_rng(0)
     for number, (name, (count, wrong)) in enumerate(HOSPITALS.items()):
         write(folders[name] / "data.csv", patients(generator, count, wrong, 0.2 * (number - 1.5)))
@@ -96,7 +95,9 @@ def demo(keep: Path, rounds: int = 200) -> None:
     """Run it; results go to `keep`."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="federation-") as scratch:
-        folders = prepare(Path(scratch), free_port(), rounds)
+        port = free_port()
+        folders = prepare(Path(scratch), port, rounds)
+        provision(folders, "localhost", list(HOSPITALS), port)
         print(f"provisioned a server and {len(HOSPITALS)} hospitals: {', '.join(HOSPITALS)}", flush=True)
         running = [start("site", folders[name]) for name in HOSPITALS]
         try:

@@ -46,10 +46,15 @@ class _Step:
 
     def __call__(self, state: State, context: StepContext) -> Step:
         before = {name: value.clone() for name, value in state.memory.items()}
+        lost: set[str] = set()
         while True:
+            absent = self.hub.gather()
+            if len(self.hub.ready - lost) < self.hub.needed:
+                lost.clear()  # too few have not failed in this step: once more with all
             try:
-                return self._take(state, dataclasses.replace(context, absent=self.hub.gather()))
-            except SitesLost:
+                return self._take(state, dataclasses.replace(context, absent=absent | self.hub.clients_of(lost)))
+            except SitesLost as found:
+                lost |= found.why.keys()
                 for name, value in before.items():
                     state.memory[name].copy_(value)
 
