@@ -81,14 +81,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(role: str, folder: Path, **more: object) -> subprocess.Popen[str]:
+def start(role: str, folder: Path) -> subprocess.Popen[str]:
     """One participant, in its own folder, with its own log."""
-    log = (folder / "log.txt").open("a")
     command = [sys.executable, "-m", "pipeline.federation", role, str(folder)]
     root = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True, **more)  # type: ignore[call-overload]
+    with (folder / "log.txt").open("a") as log:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True)
 
 
 def demo(keep: Path, rounds: int = 200) -> None:

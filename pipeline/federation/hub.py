@@ -61,6 +61,14 @@ class Tally:
     unanswered: int = 0
 
 
+class Refused(Malformed):
+    """A site says that it does not answer; for_good: nor will it."""
+
+    def __init__(self, why: str, for_good: bool) -> None:
+        super().__init__(why)
+        self.for_good = for_good
+
+
 class TooFew(UserError):
     """Fewer sites than the run needs, for longer than it waits."""
 
@@ -88,6 +96,7 @@ class Hub:
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     _resting: dict[str, float] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._site_of = {client: site for site, clients in self.members.items() for client in clients}
@@ -97,7 +106,7 @@ class Hub:
         cannot be asked now. Raises TooFew."""
         deadline, told = time.monotonic() + self.patience, False
         while True:
-            there, now = self.transport.present(), time.monotonic()
+            there, now = self.transport.present() - self._gone, time.monotonic()
             self.ready &= there
             for site in self.members:
                 if site in there and site not in self.ready and self._resting.get(site, 0.0) <= now:
@@ -106,15 +115,17 @@ class Hub:
                 return self.clients_of(site for site in self.members if site not in self.ready)
             missing = ", ".join(site for site in self.members if site not in self.ready)
             if now > deadline:
-                raise TooFew(
-                    f"{len(self.ready)} of {len(self.members)} sites are there, and min_sites is {self.needed};"
-                    f" missing for {self.patience:g} s: {missing}. Fix: start them, then the server again; it goes on"
-                    " from its last save."
-                )
+                raise self.too_few(missing)
             if not told:
                 self.note(f"waiting: {len(self.ready)} sites of the {self.needed} needed; missing: {missing}")
                 told = True
             time.sleep(0.1)
+
+    def too_few(self, missing: str) -> TooFew:
+        return TooFew(
+            f"{len(self.ready)} of {len(self.members)} sites are there, and min_sites is {self.needed}; missing for"
+            f" {self.patience:g} s: {missing}. Fix: start them, then the server again; it goes on from its last save."
+        )
 
     def forget(self) -> None:
         """All sites are to be welcomed again."""
@@ -165,6 +176,8 @@ class Hub:
             except Malformed as fault:
                 why[site] = str(fault)
                 tally.left_out += 1
+                if isinstance(fault, Refused) and fault.for_good:
+                    self._gone.add(site)
         for site, reason in why.items():
             self.note(f"{site} is left out: {reason}")
             self._resting[site] = time.monotonic() + self.rest
@@ -179,7 +192,7 @@ class Hub:
     def _checked(self, content: bytes, shapes: Shapes) -> Message:
         answer = decode(content).cast(self.dtype)
         if answer.kind == "refused":
-            raise Malformed(str(answer.facts.get("why", "no reason given")))
+            raise Refused(str(answer.facts.get("why", "no reason given")), bool(answer.facts.get("for good")))
         for name, shape in shapes.items():
             tensor = answer.tensors.get(name)
             if tensor is None or tuple(tensor.shape) != shape:

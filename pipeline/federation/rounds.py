@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,7 @@ class _Step:
     def __call__(self, state: State, context: StepContext) -> Step:
         before = {name: value.clone() for name, value in state.memory.items()}
         lost: set[str] = set()
+        deadline = time.monotonic() + self.hub.patience
         while True:
             absent = self.hub.gather()
             if len(self.hub.ready - lost) < self.hub.needed:
@@ -55,6 +57,8 @@ class _Step:
                 return self._take(state, dataclasses.replace(context, absent=absent | self.hub.clients_of(lost)))
             except SitesLost as found:
                 lost |= found.why.keys()
+                if time.monotonic() > deadline and len(self.hub.ready - lost) < self.hub.needed:
+                    raise self.hub.too_few(str(found)) from None
                 for name, value in before.items():
                     state.memory[name].copy_(value)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pipeline.federation.messages import Malformed, Message, decode, encode
-from pipeline.federation.privacy import Privacy
+from pipeline.federation.privacy import BudgetSpent, Privacy
 from pipeline.federation.steps import StepRunner
 from pipeline.methods.base import Algorithm, StepContext
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
@@ -76,6 +76,8 @@ class Site:
         """Never raises: what goes wrong here is an answer too."""
         try:
             found = self._answer(decode(content))
+        except BudgetSpent as spent:
+            found = Message("refused", {"why": str(spent), "for good": True})
         except Exception as error:  # the server names it; the site stays
             found = Message("refused", {"why": f"{type(error).__name__}: {error}"})
         return encode(found, self._part.floats if self._part else None)
