@@ -3,8 +3,8 @@ only their own."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,40 +13,36 @@ from torch import Tensor
 from pipeline import models
 from pipeline.data.arrays import Samples
 from pipeline.data.federated import FederatedData
+from pipeline.data.raw import DatasetInfo
 from pipeline.data.scaling import Scaling
-from pipeline.data.sizes import sizes as usual_sizes
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
-from pipeline.methods.registry import heads, made_for, method_for
 from pipeline.params import Params
-from pipeline.problems.forms import Facts, Given
+from pipeline.params.resolve import resolve
+from pipeline.problems.forms import Given
 from pipeline.sharing import Share
 from pipeline.training.precision import DTYPES, of_precision
 
 SUPPORTED = ("client_weighting", "consensus")
 """Problems whose clients need nothing but their training samples and whose network the server can test."""
+OWN = "arrays"
+"""What a user's own data are called in params.yaml; here neither folder nor file is read."""
 
 
-def settled(params: Params, samples: int, channels: int) -> Params:
-    """Without `auto`. samples: of all sites together."""
-    problem = made_for(params.algorithm) if params.problem == "auto" else params.problem
-    if problem not in SUPPORTED:
+def settled(params: Params, samples: int, channels: int, size: int, classes: int) -> Params:
+    """Without `auto`. samples: of all sites together; channels, size: of one sample (size 1: a vector)."""
+    params = replace(params, data=replace(params.data, name=OWN), subset=type(params.subset)())
+    params = replace(params, partition=replace(params.partition, scheme="natural"))
+    info = DatasetInfo(classes, channels, size, samples, (0.0,) * channels, (1.0,) * channels, clients=True)
+    params = resolve(params, info)
+    if params.problem not in SUPPORTED:
         raise not_allowed(
-            "problem", problem, f"one of {', '.join(SUPPORTED)} with real sites", "write one, or another algorithm"
+            "problem",
+            params.problem,
+            f"one of {', '.join(SUPPORTED)} with real sites",
+            "write one, or another algorithm",
         )
-    algorithm = method_for(params.algorithm, problem)
-    size = params.federation.batch_size
-    batch = usual_sizes(samples).batch_size if size == "auto" else size
-    params = dataclasses.replace(
-        params,
-        problem=problem,
-        algorithm=algorithm,
-        federation=dataclasses.replace(params.federation, batch_size=batch),
-    )
-    facts = Facts(heads(params.method), False, channels > 1)
-    found = params.formulation.resolve(params.problem_settings, facts)
-    problems: Any = dataclasses.replace(params.problems, **{problem: found})  # type: ignore[type-var]
-    return dataclasses.replace(params, problems=problems)
+    return params
 
 
 def server_data(
@@ -69,7 +65,7 @@ def server_data(
         dtype=dtype,
     )
     counts = torch.tensor(list(sizes))
-    return dataclasses.replace(
+    return replace(
         data,
         images=data.images[:0],
         indices=data.indices[:0],
@@ -89,7 +85,7 @@ def site_data(
     data = FederatedData.from_arrays([own], own, one, classes=classes, kinds=["unknown"], dtype=dtype)
     counts = torch.tensor(list(sizes))
     counts[client] = len(own[1])
-    return dataclasses.replace(
+    return replace(
         data,
         starts=torch.zeros_like(counts),
         sizes=counts,

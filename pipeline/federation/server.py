@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from contextlib import suppress
@@ -26,6 +25,7 @@ from pipeline.federation.settings import Server
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.params import Params
 from pipeline.params.decides import params_in_use
+from pipeline.training import saves
 from pipeline.training.best import SELECTION, Best
 from pipeline.training.history import History, Row
 from pipeline.training.loop import Loop
@@ -33,9 +33,9 @@ from pipeline.training.resume import ResumeFolder, fingerprint
 from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Task, image_task
 
-SCALARS = ("sites", "answers_left_out", "epsilon")
-"""Columns of the history that a simulated run has not: sites that took part in the round's last step; answers left out
-and not given, since the start; the largest epsilon that a site has spent (empty without noise)."""
+SCALARS = ("sites", "epsilon")
+"""Columns of the history that a simulated run has not: sites that took part in the round's last step, and the largest
+epsilon that a site has spent (empty without noise)."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
     if not settings.sites:
         raise UserError("federation.yaml: sites is empty. Fix: name all sites, as in their certificates.")
     own = Own.read(settings, folder)
-    channels = 1 if own.validation[0].ndim == 3 else own.validation[0].shape[1]
+    shape = own.validation[0].shape
+    channels, size = (1, shape[-1]) if len(shape) == 3 else (shape[1], shape[-1] if len(shape) == 4 else 1)
     name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})
     sites = Sites(settings, own, name[:16])
     floats = torch.bfloat16 if settings.payload == "bfloat16" else None
@@ -144,12 +145,12 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
         note=lambda line: print(f"federation: {line}", file=sys.stderr, flush=True),
     )
     with ResumeFolder(folder / ".resume", name) as kept:
-        saved = torch.load(kept.checkpoint, weights_only=True) if kept.found else None
+        saved = _read(kept)
         sites.gather()
         if saved:  # a site that is away now had samples when the run began
             sites.samples = {site: sites.samples[site] or saved["samples"][site] for site in settings.sites}
         sizes = [max(1, sites.samples[site]) for site in settings.sites]
-        params = problems.settled(params, sum(sizes), channels)
+        params = problems.settled(params, sum(sizes), channels, size, settings.classes)
         data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
         task = image_task(problems.problem_of(params, data), own.hash, name)
         sites.begin(params, data)
@@ -171,8 +172,8 @@ def _train(
     loop = Loop(algorithm, context, params.train.rounds)
     scalars = [*algorithm.reports, *algorithm.measures, *SCALARS]
     history = History(kept.path, task.clean, task.measures, scalars, task.digits)
-    best, spent = Best(), 0.0
-    if saved and history.restore(saved["loop"]["round"]):
+    best, spent, counted = Best(), 0.0, [hub.tally.left_out + hub.tally.unanswered]
+    if saved and not history.restore(saved["history"]):
         loop.load_state_dict(saved["loop"])
         best, spent = Best(**saved["best"]), saved["seconds"]
         sites.restore_at = loop.round
@@ -188,6 +189,8 @@ def _train(
             due = evaluates(loop, params.train.eval_every)
             seconds = spent + time.perf_counter() - since
             row, weights = row_of(loop, loop.state.variables, seconds, task.measure if due else None)
+            total = hub.tally.left_out + hub.tally.unanswered
+            row["answers_left_out"], counted[0] = total - counted[0], total
             history.append(row, weights)
             best.see(loop.round, row.get(SELECTION), loop.state.variables)
             if due:
@@ -198,13 +201,9 @@ def _train(
             if isinstance(context, BilevelContext) and algorithm.client_rows & loop.state.memory.keys():
                 _save_rows(hub, sites, loop.round)
             rows: list[Row] = history.flush()
-            content = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
-            partial = kept.checkpoint.with_suffix(".partial")
-            with partial.open("wb") as file:
-                torch.save(content | {"seconds": spent + time.perf_counter() - since}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, kept.checkpoint)
+            content: dict[str, Any] = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
+            content |= {"history": history.state(), "seconds": spent + time.perf_counter() - since}
+            saves.write(kept.checkpoint, lambda file: torch.save(content, file))
             live.report(rows)
 
         try:
@@ -228,6 +227,15 @@ def _train(
     kept.discard()
     results.send(params, folder)
     return summary
+
+
+def _read(kept: ResumeFolder) -> dict[str, Any] | None:
+    """The last save; None if there is none, or none that can be read."""
+    try:
+        return saves.read_tensors(kept.checkpoint) if kept.found else None
+    except saves.Damaged as error:
+        print(f"federation: {error}; starting afresh", file=sys.stderr)
+        return None
 
 
 def _save_rows(hub: Hub, sites: Sites, at: int) -> None:

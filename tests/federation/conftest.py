@@ -17,4 +17,3 @@ def _no_tracker(monkeypatch, request):
 
     monkeypatch.setattr(results, "live", live)
     monkeypatch.setattr(results, "send", lambda *_: None)
-    monkeypatch.setattr(results, "save_model", lambda *_: None)

@@ -10,7 +10,7 @@ import torch
 from pipeline.config.spec import override
 from pipeline.data.federated import FederatedData
 from pipeline.federation import problems, server
-from pipeline.federation.demo import HOSPITALS, prepare
+from pipeline.federation.demo import FEATURES, HOSPITALS, prepare
 from pipeline.federation.hospital import site_of
 from pipeline.federation.readers import csv_file
 from pipeline.federation.settings import Engine, PrivacySettings, Server, ServerData, SiteData, SiteSettings
@@ -20,6 +20,7 @@ from pipeline.training.loop import Loop
 
 SITES = list(HOSPITALS)
 LABEL = {"label": "diseased"}
+OPEN = PrivacySettings()
 QUICK = {
     "model.name": "linear",
     "train.rounds": 6,
@@ -39,7 +40,7 @@ def params(algorithm="primal_dual", **more) -> Params:
     return override(Params(), QUICK | {"algorithm": algorithm} | {k.replace("__", "."): v for k, v in more.items()})
 
 
-def sites(folder, privacy=PrivacySettings(), **more):
+def sites(folder, privacy=OPEN, **more):
     """name -> the site, with its table read."""
     prepare(folder, 1, 6)
     data = SiteData(options=LABEL)
@@ -68,7 +69,7 @@ def simulated(folder, chosen, absent=lambda round_: frozenset()):
         kinds=["unknown"] * len(SITES),
         dtype=problems.dtype_of(chosen),
     )
-    chosen = problems.settled(chosen, sum(len(y) for _, y in tables), 1)
+    chosen = problems.settled(chosen, sum(len(y) for _, y in tables), len(FEATURES), 1, 2)
     loop = Loop(chosen.method, problems.context_of(chosen, problems.problem_of(chosen, data)), chosen.train.rounds)
     found = []
     for _ in range(chosen.train.rounds):

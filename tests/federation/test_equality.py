@@ -110,9 +110,11 @@ def exchanges(variant):
 
 @pytest.mark.parametrize(
     "variant",
-    ["primal_dual, paper", "primal_dual, memory", "primal_dual shared, memory", "average, memory", "fednest, paper"]
-    + ["rfho reverse, memory", "fedavg", "scaffold", "a_fedpd", "feddyn", "simfbo", "fedbio", "fedbioacc"]
-    + ["fedbio_local", "fedbioacc_local", "lfednest corrected"],
+    [
+        *("primal_dual, paper", "primal_dual, memory", "primal_dual shared, memory", "average, memory"),
+        *("fednest, paper", "rfho reverse, memory", "fedavg", "scaffold", "a_fedpd", "feddyn", "simfbo", "fedbio"),
+        *("fedbioacc", "fedbio_local", "fedbioacc_local", "lfednest corrected"),
+    ],
 )
 def test_a_step_takes_the_exchanges_that_its_method_counts(variant):
     found, counted = exchanges(variant)

@@ -33,8 +33,10 @@ GOOD = encode(Message("ask", {}, {"v": torch.ones(3)}))
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff" * 20, GOOD[:-1], GOOD[:20], GOOD.replace(b"float32", b"float99"), GOOD.replace(b"[3]", b"[9]")]
-    + [GOOD.replace(b"[3]", b"-33"), GOOD.replace(b"facts", b"faktz"), b"\x02" + bytes(7) + b"[]"],
+    [
+        *(b"", b"\xff" * 20, GOOD[:-1], GOOD[:20], b"\x02" + bytes(7) + b"[]", GOOD.replace(b"facts", b"faktz")),
+        *(GOOD.replace(b"float32", b"float99"), GOOD.replace(b"[3]", b"[9]"), GOOD.replace(b"[3]", b"-33")),
+    ],
 )
 def test_anything_else_is_malformed(content):
     with pytest.raises(Malformed):

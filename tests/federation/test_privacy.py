@@ -22,20 +22,22 @@ def test_rows_are_clipped_each_by_itself():
     )
 
 
+def watched(release, longest):
+    def seen(rows):
+        found = release(rows)
+        longest.append(float(found.reshape(len(rows), -1).norm(dim=1).max()))
+        return found
+
+    return seen
+
+
 def test_every_kind_of_answer_is_clipped(tmp_path):
     """All answers of a run, of all three kinds of question, are no longer than the bound."""
     for algorithm in ("primal_dual", "fedavg", "simfbo"):
         longest = []
         there = sites(tmp_path, PrivacySettings(clip=0.01, clip_numbers=0.02))
         for site in there.values():
-            release = site.privacy.release
-
-            def seen(rows, release=release):
-                found = release(rows)
-                longest.append(float(found.reshape(len(rows), -1).norm(dim=1).max()))
-                return found
-
-            site.privacy.release = seen
+            site.privacy.release = watched(site.privacy.release, longest)
         run(tmp_path, params(algorithm, problem="client_weighting"), transport(there))
         assert 0 < max(longest) <= 0.0201
         assert len(longest) >= 24
@@ -63,8 +65,8 @@ def test_noise_is_accounted_for_in_the_history_and_ends_at_the_limit(tmp_path, c
     noisy = Privacy(clip=2.0, noise=20.0)
     found = noisy.release(torch.zeros(1, 40_000))
     assert float(found.std()) == pytest.approx(40.0, rel=0.02)
-    # One Gaussian mechanism of noise multiplier 10: epsilon by Mironov (2017) is alpha / 200 + ln(1/delta) / (alpha - 1)
-    # at best, about 0.48; Opacus's conversion is a little tighter.
+    # A Gaussian mechanism of noise multiplier 10. By Mironov (2017) epsilon is alpha / 200 + ln(1/delta) / (alpha - 1),
+    # at best about 0.48; Opacus's conversion is a little tighter.
     assert 0.3 < noisy.epsilon() < 0.49
 
     there = sites(tmp_path, PrivacySettings(clip=0.5, noise=20.0, limit=noisy.epsilon(12)))
