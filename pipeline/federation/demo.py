@@ -83,7 +83,7 @@ def free_port() -> int:
 
 def start(role: str, folder: Path) -> subprocess.Popen[str]:
     """One participant, in its own folder, with its own log."""
-    command = [sys.executable, "-m", "pipeline.federation", role, str(folder)]
+    command = [sys.executable, "-W", "ignore", "-m", "pipeline.federation", role, str(folder)]
     root = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}

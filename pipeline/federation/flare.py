@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from pipeline.federation.hub import Contents
 from pipeline.federation.settings import Engine
 
 CHANNEL, TOPIC = "fedbilevel", "question"
+LOOK = 0.5
+"""Seconds between looks at who is still connected."""
 
 
 def _cell(name: str, engine: Engine, folder: Path, side: str) -> Any:
@@ -62,10 +64,17 @@ class FlareServer:
         from nvflare.fuel.f3.cellnet.defs import ReturnCode
 
         started = {site: self._pool.submit(self._ask, site, content, timeout) for site, content in questions.items()}
-        wait(started.values(), timeout=timeout + 1.0)
+        deadline, waiting = time.monotonic() + timeout + 1.0, dict(started)
+        while waiting and time.monotonic() < deadline:
+            wait(waiting.values(), timeout=LOOK, return_when=FIRST_COMPLETED)
+            there = self.present()
+            waiting = {site: future for site, future in waiting.items() if not future.done() and site in there}
         answers: Contents = {}
         missing: dict[str, str] = {}
         for site, future in started.items():
+            if not future.done() and site not in waiting:
+                missing[site] = "the connection was lost"
+                continue
             code, payload = self._outcome(future)
             if code == ReturnCode.OK and payload is not None:
                 answers[site] = bytes(payload)

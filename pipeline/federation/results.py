@@ -39,7 +39,7 @@ def record_of(params: Params, task: Task, settings: Server) -> Record:
     flat = dotted(params)
     record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites)
     shown = {name: value for name, value in record.params.items() if name.split(".")[0] not in ("data", "partition")}
-    shown |= {"data.name": "sites", "sites": ", ".join(settings.sites), "payload": settings.payload}
+    shown |= {"data.name": params.data.name, "sites": ", ".join(settings.sites), "payload": settings.payload}
     name = f"{params.algorithm} on {len(settings.sites)} sites seed {params.seed}"
     return replace(record, name=name, params=shown, dataset={"name": "sites", "digest": task.data_hash})
 

@@ -26,7 +26,8 @@ def place(tmp_path_factory):
     folders = prepare(folder, port, ROUNDS)
     provision(folders, "localhost", list(HOSPITALS), port)
     settings = folders["server"] / "federation.yaml"
-    settings.write_text(settings.read_text() + "gather: 60\npatience: 60\nrest: 0.5\n")
+    words = settings.read_text().replace("min_sites: 3", "min_sites: 4")
+    settings.write_text(words + "gather: 300\npatience: 300\nrest: 0.5\n")
     params = folders["server"] / "params.yaml"
     params.write_text(params.read_text().replace("train: {", "train: {checkpoint_every: 10, "))
     foreign = {"server": folder / "foreign server", "west": folder / "foreign west"}
@@ -44,7 +45,7 @@ def started():
         process.wait()
 
 
-def until(folder, words, count=1, seconds=150):
+def until(folder, words, count=1, seconds=300):
     """Wait for a line in a participant's log."""
     deadline = time.monotonic() + seconds
     while (text := (folder / "log.txt").read_text()).count(words) < count:
@@ -58,26 +59,25 @@ def kill(process):
 
 
 def test_killed_and_back(place, started):
-    """A site is killed and started again, then the server; the run ends as if nothing had been."""
+    """A site is killed, waited for and started again, then the server; the run ends as if nothing had been."""
     folders, _, _ = place
     server = folders["server"]
     started["server"] = start("server", server)
     started |= {site: start("site", folders[site]) for site in HOSPITALS}
     until(server, "round 25 of")
     kill(started["south"])
-    until(server, "round 50 of")
+    until(server, "waiting: 3 sites of the 4 needed; missing: south")
     started["south"] = start("site", folders["south"])
     until(server, "south takes part", count=2)
     kill(started["server"])
     started["server"] = start("server", server)
     until(server, "going on from the save of round")
-    assert started["server"].wait(150) == 0, (server / "log.txt").read_text()[-3000:]
+    assert started["server"].wait(300) == 0, (server / "log.txt").read_text()[-3000:]
     metrics = json.loads((server / "results" / "metrics.json").read_text())
     assert metrics["test_accuracy"] > 0.7
     lines = (server / "results" / "history.csv").read_text().splitlines()
     assert len(lines) == ROUNDS + 2
-    sites = [row.split(",")[lines[0].split(",").index("sites")] for row in lines[2:]]
-    assert {"3", "4"} <= set(sites)
+    assert "data.name" not in (server / "log.txt").read_text()  # what the tracker might say
     for site in HOSPITALS:
         started[site].terminate()
         assert started[site].wait(20) == 0
