@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run recipe sweep paper paper-quick experiments test check ui publish bench clean
+.PHONY: help setup run recipe sweep paper paper-quick experiments test federation-demo check ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,6 +59,11 @@ experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weight
 
 test: setup ## the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+federation-demo: setup ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
+	@$(BIN)/python -c 'import nvflare, opacus' 2>/dev/null || \
+		$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[federation]'
+	@$(BIN)/python -W ignore -m pipeline.federation.demo
 
 check: setup ## formatter, linter, type checker
 	$(BIN)/ruff format --check .

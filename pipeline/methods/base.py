@@ -61,7 +61,7 @@ class StepContext:
     samples, so a method that needs a past step's draws again draws them again. step_sizes: per variable, in force in
     this round (the schedule included), for methods whose derivation contains them. schedule: the factor of all step
     sizes in this round, for steps that clients take on their own. share: this process among those of the run. screen:
-    judges clients' answers; None = all count.
+    judges clients' answers; None = all count. absent: ids of clients that cannot be reached.
     """
 
     oracles: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
@@ -85,6 +85,7 @@ class StepContext:
     schedule: float = 1.0
     share: Share = field(default_factory=Share)
     screen: Screen | None = None
+    absent: frozenset[int] = frozenset()
 
     @property
     def problem(self) -> Problem:
@@ -104,6 +105,7 @@ class StepContext:
         f = self.federation
         when = (self.round, self.inner, *exchange)
         drawn = active_clients(self.problem.clients, f.sampling, f.participation, self.seed, *when)
+        drawn = self._reachable(drawn) if self.absent else drawn
         return self.screen.present(drawn, (self.round, self.inner)) if self.screen else drawn
 
     def watch(self, kind: str, clients: Tensor, sizes: Tensor) -> None:
@@ -123,6 +125,12 @@ class StepContext:
     def settled(self, name: str, direction: Tensor) -> Tensor:
         """The direction of a server variable as the problem wants it."""
         return direction
+
+    def _reachable(self, drawn: Tensor) -> Tensor:
+        """Of the clients drawn, those that can be reached; if none can, all others that can."""
+        there = torch.ones(self.problem.clients, dtype=torch.bool)
+        there[list(self.absent)] = False
+        return drawn[there[drawn]] if there[drawn].any() else there.nonzero()[:, 0]
 
     def integer(self, purpose: str, count: int) -> int:
         """Uniform on 0..count-1, on the host."""

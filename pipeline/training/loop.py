@@ -1,4 +1,4 @@
-"""The federated bilevel loop without Lightning, in memory: no saves, no record, one process.
+"""The federated bilevel loop without Lightning, in memory: no record, one process.
 
 For many short runs of small models, where what surrounds a round would cost more than the round. Its numbers are the
 Lightning module's to the last bit: both take `advance` and the steps of the optimizers below.
@@ -90,6 +90,25 @@ class Loop:
         cost, measured = advance(self.algorithm, self.state, context, self._move)
         self.cost, self.measured = self.cost + cost, measured or self.measured
         self.round += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that `load_state_dict` needs to go on from here; tensors, numbers and lists."""
+        return {
+            "round": self.round,
+            "cost": dataclasses.asdict(self.cost),
+            "measured": self.measured,
+            "variables": dict(self.state.variables),
+            "memory": dict(self.state.memory),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self.round, self.cost, self.measured = saved["round"], Cost(**saved["cost"]), saved["measured"]
+        for kept, values in ((self.state.variables, saved["variables"]), (self.state.memory, saved["memory"])):
+            for name, value in values.items():
+                kept[name].copy_(value)
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state_dict(saved["optimizers"][name])
 
     def _move(self, name: str, direction: Tensor) -> None:
         value = self.state.variables[name]

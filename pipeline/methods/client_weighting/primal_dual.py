@@ -156,8 +156,7 @@ def step(state: State, context: WeightingContext) -> Step:
         if shared:
             G[active], H[active] = oracle.gradients_and_products(w, lam, B)
         else:
-            G[active] = oracle.gradients(w, B)
-            H[active] = oracle.products(w, lam, B_product)
+            G[active], H[active] = oracle.gradients(w, B), oracle.products(w, lam, B_product)
         sum_g, sum_h = oracle.total(x @ G), oracle.total(x @ H)
         g_x = oracle.total(G @ lam) if wants_x else None
     else:

@@ -91,7 +91,9 @@ class Trained:
 
 def train(context: LocalContext, start: Tensor, clients: Tensor, rule: Rule = Rule()) -> Trained:
     """LOCAL for each of the clients [n] (`context.cohort()`, of which there may be none here), from the server's model
-    [d]."""
+    [d]; where the clients are: here, or at sites that the oracle asks (`pipeline.federation`)."""
+    if remote := getattr(context.oracle, "train", None):
+        return remote(context, start, clients, rule)
     hyper, eta = context.hyper, context.eta
     X = start.expand(len(clients), -1).clone()
     steps = torch.zeros(len(clients), dtype=X.dtype, device=X.device)

@@ -1,0 +1,68 @@
+"""A site's program: its settings and its data, and the site that answers with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.config import own_code
+from pipeline.config.spec import override
+from pipeline.data.scaling import Scaling
+from pipeline.errors import UserError
+from pipeline.federation import problems
+from pipeline.federation.messages import Message
+from pipeline.federation.privacy import Privacy
+from pipeline.federation.settings import SiteSettings
+from pipeline.federation.site import Part, Site
+from pipeline.oracles.weighting import FusedOracle
+from pipeline.params import Params
+from pipeline.problems.toy import Toy
+
+
+def site_of(settings: SiteSettings, folder: Path) -> Site:
+    """The site with its data read. Raises UserError for what is wrong with either."""
+    data = settings.data
+    reader = own_code.found_at("data.reader", data.reader, None, "function", " (path, **options)")
+    X, y, columns = reader(folder / data.path, **data.options)
+    store, chosen = folder / settings.store, settings.privacy
+    store.mkdir(parents=True, exist_ok=True)
+    privacy = None
+    if chosen.clip is not None:
+        account = store / "privacy.json"
+        privacy = Privacy(chosen.clip, chosen.noise, chosen.clip_numbers, chosen.delta, chosen.limit, account)
+    elif chosen.noise:
+        raise UserError("site.yaml: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
+
+    def build(setup: Message) -> Part:
+        return _part(settings, X, y, setup)
+
+    facts = {"samples": len(y), "shape": list(X.shape[1:]), "columns": columns}
+    return Site(settings.name, build, facts, privacy, store)
+
+
+def warm_up() -> None:
+    """torch.func imports for seconds when it is first used: better before the server waits for an answer."""
+    toy = Toy.generate(2)
+    oracle, w = FusedOracle(toy), toy.initial(0)
+    oracle.gradients(w, oracle.draw(0, torch.tensor([0]), 1))
+    oracle.gradients_and_products(w, w, oracle.draw(0, torch.tensor([0]), 1))
+
+
+def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> Part:
+    """This site's part in the run that the server describes."""
+    facts = setup.facts
+    told: dict[str, Any] = facts["params"]
+    for key in ("algorithm", "model.name", "problem"):
+        if "." in str(told[key]) and told[key] not in settings.code:
+            raise UserError(f"{key} = {told[key]!r} is code that this site does not run (site.yaml, `code`)")
+    params = override(Params(), told)
+    client = facts["sites"].index(settings.name)
+    scaling = Scaling(**setup.tensors) if setup.tensors else None
+    dtype = problems.dtype_of(params)
+    data = problems.site_data((X, y), client, facts["sizes"], facts["classes"], scaling, dtype)
+    context = problems.context_of(params, problems.problem_of(params, data))
+    floats = torch.bfloat16 if facts["payload"] == "bfloat16" else None
+    return Part(params.method, context, frozenset([client]), floats, dtype)

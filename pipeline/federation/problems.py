@@ -1,0 +1,133 @@
+"""The problem of a run, as the server and as a site has it: the same numbers of clients and samples, and of the samples
+only their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline import models
+from pipeline.data.arrays import Samples
+from pipeline.data.federated import FederatedData
+from pipeline.data.raw import DatasetInfo
+from pipeline.data.scaling import Scaling
+from pipeline.errors import UserError, not_allowed
+from pipeline.methods import Federation, StepContext
+from pipeline.params import Params
+from pipeline.params.resolve import resolve
+from pipeline.problems.forms import Given
+from pipeline.sharing import Share
+from pipeline.training.precision import DTYPES, of_precision
+
+SUPPORTED = ("client_weighting", "consensus")
+"""Problems whose clients need nothing but their training samples and whose network the server can test."""
+OWN = "arrays"
+"""What a user's own data are called in params.yaml; here neither folder nor file is read."""
+
+
+def settled(params: Params, samples: int, channels: int, size: int, classes: int) -> Params:
+    """Without `auto`. samples: of all sites together; channels, size: of one sample (size 1: a vector)."""
+    params = replace(params, data=replace(params.data, name=OWN), subset=type(params.subset)())
+    params = replace(params, partition=replace(params.partition, scheme="natural"))
+    info = DatasetInfo(classes, channels, size, samples, (0.0,) * channels, (1.0,) * channels, clients=True)
+    params = resolve(params, info)
+    if params.problem not in SUPPORTED:
+        raise not_allowed(
+            "problem",
+            params.problem,
+            f"one of {', '.join(SUPPORTED)} with real sites",
+            "write one, or another algorithm",
+        )
+    return params
+
+
+def server_data(
+    validation: Samples,
+    test: Samples,
+    selection: Samples | None,
+    classes: int,
+    sizes: Sequence[int],
+    dtype: torch.dtype,
+) -> FederatedData:
+    """The server's samples, and how many each client has."""
+    placeholder = [tuple(part[:1] for part in validation)] * len(sizes)
+    data = FederatedData.from_arrays(
+        placeholder,  # type: ignore[arg-type]
+        validation,
+        test,
+        selection=selection,
+        classes=classes,
+        kinds=["unknown"] * len(sizes),
+        dtype=dtype,
+    )
+    counts = torch.tensor(list(sizes))
+    return replace(
+        data,
+        images=data.images[:0],
+        indices=data.indices[:0],
+        labels=data.labels[:0],
+        wrong=data.wrong[:0],
+        starts=torch.zeros_like(counts),
+        sizes=counts,
+        client_labels=[[]] * len(counts),
+    )
+
+
+def site_data(
+    own: Samples, client: int, sizes: Sequence[int], classes: int, scaling: Scaling | None, dtype: torch.dtype
+) -> FederatedData:
+    """The samples of client number `client`, and how many the others have; scaled as the server says."""
+    one = (own[0][:1], own[1][:1])
+    data = FederatedData.from_arrays([own], own, one, classes=classes, kinds=["unknown"], dtype=dtype)
+    counts = torch.tensor(list(sizes))
+    counts[client] = len(own[1])
+    return replace(
+        data,
+        starts=torch.zeros_like(counts),
+        sizes=counts,
+        kinds=["unknown"] * len(counts),
+        client_labels=[[]] * len(counts),
+        oracle_weights=torch.zeros(len(counts), dtype=dtype),
+        validation_images=data.validation_images[:0],
+        validation_labels=data.validation_labels[:0],
+        test_images=data.test_images[:0],
+        test_labels=data.test_labels[:0],
+        scaling=scaling,
+    )
+
+
+def problem_of(params: Params, data: FederatedData) -> Any:
+    """The problem on these data. params: settled."""
+    if params.algorithm == "oracle_weights":
+        raise UserError(
+            "algorithm: oracle_weights needs to know the clean clients, and real sites do not show which they are."
+            " Fix: another algorithm, such as primal_dual."
+        )
+    channels, size = data.images.shape[1], data.images.shape[2]
+    named, precision = params.model, params.train.precision
+    model = of_precision(models.build(named.name, channels, size, data.classes, named.options), precision)
+    return params.formulation.build(params.problem_settings, Given(params, model, data))
+
+
+def context_of(params: Params, problem: Any) -> StepContext:
+    """The template of every step's context. params: settled."""
+    f, algorithm = params.federation, params.method
+    return algorithm.context(
+        oracle=algorithm.context.oracle_for(problem, params.train.backend, Share()),
+        hyper=params.hyper,
+        federation=Federation(f.sampling, f.participation, int(f.batch_size), f.aggregation),
+        seed=params.seed,
+    )
+
+
+def dtype_of(params: Params) -> torch.dtype:
+    return DTYPES[params.train.precision]
+
+
+def scaling_tensors(scaling: Scaling | None) -> dict[str, Tensor]:
+    """For a message."""
+    return {} if scaling is None else {name: getattr(scaling, name) for name in ("shift", "spread", "limit")}

@@ -1,0 +1,41 @@
+"""From a site's files to samples. A reader of your own is any function (path, **options) -> (X, y, names)."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.data.arrays import require_finite
+from pipeline.errors import UserError
+
+Table = tuple[np.ndarray, np.ndarray, list[str]]
+"""X [m, ...], labels y [m] from 0 on, and what identifies the columns: all participants must have the same."""
+
+
+def csv_file(path: Path, label: str = "label") -> Table:
+    """A CSV file with a header; every column but the label is a numeric feature. Raises UserError."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist. Fix: put the data there, or name the file in `data`.")
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    if label not in header or not rows:
+        raise UserError(f"{path}: no column {label!r}, or no rows; columns are {header}. Fix: data.options: label.")
+    try:
+        table = np.array([[float(cell or "nan") for cell in row] for row in rows if row])
+    except ValueError as error:
+        raise UserError(f"{path}: {error}. Fix: numbers in all columns.") from None
+    at = header.index(label)
+    X = np.delete(table, at, axis=1).astype(np.float32)
+    require_finite(str(path), X)
+    return X, table[:, at], [name for name in header if name != label]
+
+
+def npz_file(path: Path) -> Table:
+    """NumPy arrays X (vectors [m, f], or images [m, H, W] or [m, C, H, W]) and y. Raises UserError."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["X"], arrays["y"], []
+    except (OSError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: {error}. Fix: numpy.savez(path, X=..., y=...).") from None

@@ -1,0 +1,106 @@
+"""What a federated run leaves behind: the files of a simulated run, under the sites' names, and the tracker's run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.spec import dotted
+from pipeline.federation.hub import Hub
+from pipeline.federation.settings import Server
+from pipeline.params import Params
+from pipeline.report import figures, matrices, tables
+from pipeline.report.clients import UNKNOWN, Clients
+from pipeline.report.history import column, evaluations, read_history, read_weights
+from pipeline.report.numbers import run_facts
+from pipeline.report.record import Record, describe, write_json
+from pipeline.report.run import remarks
+from pipeline.tracking.publish import publish
+from pipeline.tracking.run import live_run
+from pipeline.training.best import Served
+from pipeline.training.evaluation import Outcome, outcome
+from pipeline.training.history import History
+from pipeline.training.results import save_variables
+from pipeline.training.resume import ResumeFolder
+from pipeline.training.tasks import Task
+
+
+def scalars(hub: Hub) -> dict[str, float]:
+    """What the record gains in a round."""
+    spent = [each["epsilon"] for each in hub.privacy.values() if each.get("epsilon") is not None]
+    return {"sites": float(len(hub.ready))} | ({"epsilon": max(spent)} if spent else {})
+
+
+def record_of(params: Params, task: Task, settings: Server) -> Record:
+    """The facts of the run, known when training starts."""
+    flat = dotted(params)
+    record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites)
+    shown = {name: value for name, value in record.params.items() if name.split(".")[0] not in ("data", "partition")}
+    shown |= {"data.name": params.data.name, "sites": ", ".join(settings.sites), "payload": settings.payload}
+    name = f"{params.algorithm} on {len(settings.sites)} sites seed {params.seed}"
+    return replace(record, name=name, params=shown, dataset={"name": "sites", "digest": task.data_hash})
+
+
+@contextmanager
+def live(params: Params, folder: Path, record: Record, kept: ResumeFolder) -> Iterator[Any]:
+    """The tracker's run around the training."""
+    with live_run(params.tracking, folder, record, kept.note("run.json")) as run:
+        yield run
+
+
+def write(
+    folder: Path, record: Record, history: History, served: Served, task: Task, hub: Hub, samples: dict[str, int]
+) -> str:
+    """models/ and results/; returns the summary for the terminal, weights under the sites' names."""
+    problem: Any = task.problem
+    results, names = folder / "results", list(hub.members)
+    save_variables(folder / "models" / "model.pt", served.variables)
+    history.export(results)
+    record.save(folder / "models" / "training.json")
+    found = outcome(problem, served.variables)
+    tested: Any = found.test
+    rows = read_history(results / "history.csv")
+    facts = run_facts(record) | {
+        "test_accuracy": tested.accuracy,
+        "test_loss": tested.loss,
+        "selection_accuracy": getattr(found.selection, "accuracy", None),
+        "validation_loss": found.validation_loss,
+        "exchanges": hub.tally.exchanges,
+        "answers_left_out": hub.tally.left_out + hub.tally.unanswered,
+        "bytes_up": hub.tally.bytes_up,
+        "bytes_down": hub.tally.bytes_down,
+        "privacy": hub.privacy,
+    }
+    settled = rows[served.round].get("settled")
+    if settled is not None:
+        facts["weights_settled"] = bool(settled)
+    write_json(results / "metrics.json", facts)
+    kinds = [UNKNOWN] * len(names)
+    labels: list[list[int]] = [[] for _ in names]
+    clients = Clients(names, kinds, labels, [samples[name] for name in names], found.weights)
+    clients.write(results)
+    _plots(results, found, clients)
+    lines = [tables.client_table(clients), "", tables.headline(facts), *remarks(facts, clients, results)]
+    return "\n".join(lines)
+
+
+def _plots(results: Path, found: Outcome, clients: Clients) -> None:
+    """The curves of the weights, the last ones, accuracy and loss, the confusion matrix."""
+    plots, kept = results / "plots", read_weights(results)
+    if len(kept["weights"]):
+        curves = figures.weights_over_rounds(kept["round"], kept["weights"], clients)
+        figures.save(curves, plots / "client_weights.png")
+    figures.save(figures.final_weights(clients), plots / "final_weights.png")
+    rows = evaluations(read_history(results / "history.csv"))
+    columns = (column(rows, name) for name in ("round", "test_accuracy", "validation_loss"))
+    figures.save(figures.accuracy_and_loss(*columns), plots / "accuracy_and_loss.png")
+    tested: Any = found.test
+    figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
+
+
+def send(params: Params, folder: Path) -> None:
+    """Complete the run in the tracker."""
+    publish(folder / "results", folder / "models", params.tracking, folder)

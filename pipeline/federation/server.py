@@ -1,0 +1,245 @@
+"""The server's program: the rounds, with everything around them that a simulated run has."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.config import own_code
+from pipeline.config.spec import dotted
+from pipeline.data.federated import FederatedData
+from pipeline.errors import UserError
+from pipeline.federation import problems, results
+from pipeline.federation.hub import Hub, SitesLost, Transport
+from pipeline.federation.messages import Message
+from pipeline.federation.rounds import remote
+from pipeline.federation.settings import Server
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.params import Params
+from pipeline.params.decides import params_in_use
+from pipeline.training import saves
+from pipeline.training.best import SELECTION, Best
+from pipeline.training.history import History, Row
+from pipeline.training.loop import Loop
+from pipeline.training.resume import ResumeFolder, fingerprint
+from pipeline.training.rows import NotFinite, evaluates, row_of
+from pipeline.training.tasks import Task, image_task
+
+SCALARS = ("sites", "epsilon")
+"""Columns of the history that a simulated run has not: sites that took part in the round's last step, and the largest
+epsilon that a site has spent (empty without noise)."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """The server's own samples."""
+
+    validation: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    selection: tuple[np.ndarray, np.ndarray] | None
+    columns: list[str]
+
+    @classmethod
+    def read(cls, settings: Server, folder: Path) -> Own:
+        data = settings.data
+        reader = own_code.found_at("data.reader", data.reader, None, "function", " (path, **options)")
+        named = {"validation": data.validation, "test": data.test, "selection": data.selection}
+        tables = {name: reader(folder / path, **data.options) for name, path in named.items() if path}
+        if len({(tuple(table[2]), table[0].shape[1:]) for table in tables.values()}) > 1:
+            raise UserError(f"{folder}: the server's files have different columns. Fix: give them the same.")
+        samples = {name: (table[0], table[1]) for name, table in tables.items()}
+        return cls(samples["validation"], samples["test"], samples.get("selection"), tables["validation"][2])
+
+    @property
+    def hash(self) -> str:
+        sets = [part for part in (self.validation, self.test, self.selection) if part]
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(array).tobytes() for part in sets for array in part)
+        ).hexdigest()
+
+
+class Sites:
+    """What the server learns of the sites and tells them. samples: of each, 0 while unknown."""
+
+    def __init__(self, settings: Server, own: Own, run: str) -> None:
+        self.settings, self.own, self.run = settings, own, run
+        self.samples = dict.fromkeys(settings.sites, 0)
+        self.setup: Message | None = None
+        self.restore_at: int | None = None
+        self.hub: Hub
+
+    def welcome(self, site: str) -> None:
+        """A site that has (re)appeared: ask what it has, tell it about the run. Raises SitesLost."""
+        described = self._ask(site, Message("describe"))
+        self.samples[site] = int(described["samples"])
+        shape = list(self.own.validation[0].shape[1:])
+        if described["shape"] != shape or described["columns"] != self.own.columns:
+            theirs, ours = (described["columns"] or described["shape"], self.own.columns or shape)
+            why = {site: f"its samples have {theirs}, the server's {ours}"}
+            self.hub.note(f"{site} cannot take part: {why[site]}")
+            self.hub.rest_long(site)
+            raise SitesLost(why)
+        if self.setup is None:
+            return  # the run has not begun
+        ready = self._ask(site, self.setup)
+        if ready["rows"] and self.restore_at is not None:
+            found = self._ask(site, Message("restore", {"run": self.run, "round": self.restore_at}))["found"]
+            if not found:
+                self.hub.note(f"{site} has no save of round {self.restore_at}: what its clients kept starts anew")
+        self.hub.note(f"{site} takes part")
+
+    def _ask(self, site: str, question: Message) -> dict[str, Any]:
+        return self.hub.ask({site: question}, {})[site].facts
+
+    def gather(self) -> None:
+        """At the start: enough sites, and a while for the others."""
+        deadline = time.monotonic() + self.settings.gather
+        while self.hub.gather() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def begin(self, params: Params, data: FederatedData) -> None:
+        """From now on sites are told about the run; those that are there, at once."""
+        flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
+        facts: dict[str, Any] = {
+            "run": self.run,
+            "params": flat,
+            "sizes": data.sizes.tolist(),
+            "sites": self.settings.sites,
+        }
+        facts |= {"classes": self.settings.classes, "payload": self.settings.payload}
+        self.setup = Message("setup", facts, problems.scaling_tensors(data.scaling))
+        self.hub.forget()
+
+
+_TOLD = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
+
+
+def run(settings: Server, params: Params, folder: Path, transport: Transport, on_round: Any = None) -> str:
+    """Train to the last round, going on from the last save; write results; return the summary for the terminal."""
+    if not settings.sites:
+        raise UserError("federation.yaml: sites is empty. Fix: name all sites, as in their certificates.")
+    own = Own.read(settings, folder)
+    shape = own.validation[0].shape
+    channels, size = (1, shape[-1]) if len(shape) == 3 else (shape[1], shape[-1] if len(shape) == 4 else 1)
+    name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})
+    sites = Sites(settings, own, name[:16])
+    floats = torch.bfloat16 if settings.payload == "bfloat16" else None
+    hub = sites.hub = Hub(
+        transport,
+        {site: [number] for number, site in enumerate(settings.sites)},
+        timeout=settings.timeout,
+        needed=min(settings.min_sites, len(settings.sites)),
+        patience=settings.patience,
+        rest=settings.rest,
+        welcome=sites.welcome,
+        floats=floats,
+        dtype=problems.dtype_of(params),
+        note=lambda line: print(f"federation: {line}", file=sys.stderr, flush=True),
+    )
+    with ResumeFolder(folder / ".resume", name) as kept:
+        saved = _read(kept)
+        sites.gather()
+        if saved:  # a site that is away now had samples when the run began
+            sites.samples = {site: sites.samples[site] or saved["samples"][site] for site in settings.sites}
+        sizes = [max(1, sites.samples[site]) for site in settings.sites]
+        params = problems.settled(params, sum(sizes), channels, size, settings.classes)
+        data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
+        task = image_task(problems.problem_of(params, data), own.hash, name)
+        sites.begin(params, data)
+        return _train(settings, params, folder, hub, sites, task, kept, saved, on_round)
+
+
+def _train(
+    settings: Server,
+    params: Params,
+    folder: Path,
+    hub: Hub,
+    sites: Sites,
+    task: Task,
+    kept: ResumeFolder,
+    saved: dict[str, Any] | None,
+    on_round: Any,
+) -> str:
+    algorithm, context = remote(params.method, problems.context_of(params, task.problem), hub)
+    loop = Loop(algorithm, context, params.train.rounds)
+    scalars = [*algorithm.reports, *algorithm.measures, *SCALARS]
+    history = History(kept.path, task.clean, task.measures, scalars, task.digits)
+    best, spent, counted = Best(), 0.0, [hub.tally.left_out + hub.tally.unanswered]
+    if saved and not history.restore(saved["history"]):
+        loop.load_state_dict(saved["loop"])
+        best, spent = Best(**saved["best"]), saved["seconds"]
+        sites.restore_at = loop.round
+        hub.note(f"going on from the save of round {loop.round}")
+    else:
+        saved = None
+        history.start()
+    since = time.perf_counter()
+    record = results.record_of(params, task, settings)
+    with results.live(params, folder, record, kept) as live:
+
+        def note_round() -> None:
+            due = evaluates(loop, params.train.eval_every)
+            seconds = spent + time.perf_counter() - since
+            row, weights = row_of(loop, loop.state.variables, seconds, task.measure if due else None)
+            total = hub.tally.left_out + hub.tally.unanswered
+            row["answers_left_out"], counted[0] = total - counted[0], total
+            history.append(row, weights)
+            best.see(loop.round, row.get(SELECTION), loop.state.variables)
+            if due:
+                shown = ", ".join(f"{name.replace('_', ' ')} {row[name]:.4g}" for name in task.measures if name in row)
+                hub.note(f"round {loop.round} of {loop.rounds}: {shown}")
+
+        def save() -> None:
+            if isinstance(context, BilevelContext) and algorithm.client_rows & loop.state.memory.keys():
+                _save_rows(hub, sites, loop.round)
+            rows: list[Row] = history.flush()
+            content: dict[str, Any] = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
+            content |= {"history": history.state(), "seconds": spent + time.perf_counter() - since}
+            saves.write(kept.checkpoint, lambda file: torch.save(content, file))
+            live.report(rows)
+
+        try:
+            if not saved:
+                note_round()
+                save()
+            while loop.round < loop.rounds:
+                loop.step()
+                loop.measured = loop.measured | results.scalars(hub)
+                note_round()
+                if loop.round % params.train.checkpoint_every == 0 or loop.round == loop.rounds:
+                    save()
+                if on_round:
+                    on_round(loop.round, hub)
+        except NotFinite as error:
+            live.report(history.flush())
+            raise NotFinite(f"{error} What was recorded is in {kept.give_up()}.") from None
+    served = best.served(loop.round, loop.state.variables)
+    record = replace(record, run=live.info, served_round=served.round)
+    summary = results.write(folder, record, history, served, task, hub, sites.samples)
+    kept.discard()
+    results.send(params, folder)
+    return summary
+
+
+def _read(kept: ResumeFolder) -> dict[str, Any] | None:
+    """The last save; None if there is none, or none that can be read."""
+    try:
+        return saves.read_tensors(kept.checkpoint) if kept.found else None
+    except saves.Damaged as error:
+        print(f"federation: {error}; starting afresh", file=sys.stderr)
+        return None
+
+
+def _save_rows(hub: Hub, sites: Sites, at: int) -> None:
+    """What clients keep at their sites, on the sites' disks; a site that cannot is left out of the next step."""
+    present = [site for site in hub.members if site in hub.ready]
+    with suppress(SitesLost):
+        hub.ask(dict.fromkeys(present, Message("save", {"run": sites.run, "round": at})), {})

@@ -1,0 +1,91 @@
+"""The two files that a federation is set up with, beside params.yaml: `federation.yaml` at the server, `site.yaml` at
+each site. What a site shows of its data is decided in its own file alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.config.spec import PositiveFloat, Section, param, section
+
+
+@dataclass(frozen=True)
+class Reader(Section):
+    """How files become samples."""
+
+    reader: str = param(
+        "pipeline.federation.readers.csv_file",
+        "dotted path of a function (path, **options) -> (X, y, names of the columns)",
+    )
+    options: dict[str, Any] = param({}, "what it takes besides the path, such as {label: diseased}")
+
+
+@dataclass(frozen=True)
+class ServerData(Reader):
+    """The server's own samples."""
+
+    validation: str = param("validation.csv", "clean samples that the client weights are learned from")
+    test: str = param("test.csv", "samples that the model is tested on")
+    selection: str | None = param(None, "samples that no method sees, to choose step sizes by; null = none")
+
+
+@dataclass(frozen=True)
+class SiteData(Reader):
+    """The site's own samples; they never leave it."""
+
+    path: str = param("data.csv", "the file or folder that the reader is given")
+
+
+@dataclass(frozen=True)
+class Engine(Section):
+    """How server and sites reach one another: NVFlare's cells, with the certificates that NVFlare provisions."""
+
+    scheme: Literal["tcp", "grpc", "http"] = param("tcp", "tcp | grpc | http (websocket); each with mutual TLS")
+    host: str = param("localhost", "the server's name, as its certificate has it")
+    port: int = param(8002, "the one port that the server listens at; sites open all connections", ge=1, lt=65536)
+    kit: str = param("startup", "folder of this participant's start-up kit: certificates and its own key")
+
+
+@dataclass(frozen=True)
+class Server(Section):
+    """federation.yaml."""
+
+    sites: list[str] = param([], "names of all sites, as in their certificates; clients are numbered in this order")
+    min_sites: int = param(1, "fewer than these: wait", ge=1)
+    patience: float = param(600.0, "seconds to wait for them before the run ends; the next start goes on", gt=0)
+    gather: float = param(30.0, "seconds to wait for all sites at the start, once there are enough", ge=0)
+    timeout: float = param(
+        60.0, "seconds that a site has to answer a question; later, it is left out of the step", gt=0
+    )
+    rest: float = param(2.0, "seconds before a site that failed is asked again", ge=0)
+    payload: Literal["exact", "bfloat16"] = param(
+        "exact", "numbers travel as they are computed with | rounded to bfloat16, half the bytes"
+    )
+    classes: int = param(2, "number of classes; labels are 0, 1, ...", ge=2)
+    data: ServerData = section(ServerData, "the server's samples")
+    engine: Engine = section(Engine, "the connection")
+
+
+@dataclass(frozen=True)
+class PrivacySettings(Section):
+    """Clipping and noise before an answer leaves (`pipeline.federation.privacy`)."""
+
+    clip: PositiveFloat | None = param(None, "longest answer that leaves; null = answers leave as they are")
+    clip_numbers: float = param(1.0, "the same for answers that are one number", gt=0)
+    noise: float = param(0.0, "standard deviation of the noise, in units of clip; 0 = none", ge=0)
+    delta: float = param(1e-5, "of the (epsilon, delta) guarantee", gt=0, lt=1)
+    limit: PositiveFloat | None = param(None, "epsilon beyond which the site answers no more; null = no limit")
+
+
+@dataclass(frozen=True)
+class SiteSettings(Section):
+    """site.yaml."""
+
+    name: str = param("", "this site's name, as in its certificate")
+    data: SiteData = section(SiteData, "the site's samples")
+    privacy: PrivacySettings = section(PrivacySettings, "what is done to answers")
+    code: list[str] = param(
+        [], "dotted paths of networks and methods of your own that the server may name; all others are refused"
+    )
+    store: str = param("store", "folder for what the site must not forget: its privacy account, its clients' variables")
+    engine: Engine = section(Engine, "the connection")

@@ -1,0 +1,187 @@
+"""A site: its data, its network, and the few questions it answers (docs/federation.md, "What leaves a site").
+
+Its answers are computed by the simulator's own oracles on its own samples, with the same random draws: the rows that
+the simulator would have had for its clients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.federation.messages import Malformed, Message, decode, encode
+from pipeline.federation.privacy import BudgetSpent, Privacy
+from pipeline.federation.steps import StepRunner
+from pipeline.methods.base import Algorithm, StepContext
+from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
+from pipeline.methods.consensus.common.local_training import Rule, train
+from pipeline.oracles.weighting import FusedOracle
+from pipeline.problems.base import Batch
+
+Answer = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a site knows of a run. clients: ids of its own. context: with a problem that holds their samples."""
+
+    algorithm: Algorithm[Any]
+    context: StepContext
+    clients: frozenset[int]
+    floats: torch.dtype | None = None
+    dtype: torch.dtype = torch.float32
+
+
+def _product_with_inner(oracle: FusedOracle, batch: Batch, w: Tensor, lam: Tensor) -> Answer:
+    G, H = oracle.gradients_and_products(w, lam, batch)
+    return H, G @ lam
+
+
+FUNCTIONS: dict[str, Callable[..., Answer]] = {
+    "gradients": lambda oracle, batch, w: (oracle.gradients(w, batch),),
+    "products": lambda oracle, batch, w, lam: (oracle.products(w, lam, batch),),
+    "gradients_and_products": lambda oracle, batch, w, lam: oracle.gradients_and_products(w, lam, batch),
+    "products_with_inner": _product_with_inner,
+    "inner_products": lambda oracle, batch, w, lam: (oracle.inner_products(w, lam, batch),),
+    "losses": lambda oracle, batch, w: (oracle.losses(w, batch),),
+}
+"""What may be asked of a minibatch at the server's vectors; all rows [n, ...] belong to one client each."""
+
+
+class Site:
+    """describe: what the server learns before a run. build: from the server's settings to this site's part in it.
+    store: folder for what its clients keep; None = nothing outlives the process."""
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[Message], Part],
+        describe: dict[str, Any] | None = None,
+        privacy: Privacy | None = None,
+        store: Path | None = None,
+    ) -> None:
+        self.name, self._build, self._facts = name, build, describe or {}
+        self.privacy, self._store = privacy, store
+        self._part: Part | None = None
+        self._set_up: dict[str, Any] | None = None
+        self._runner: StepRunner | None = None
+
+    def answer(self, content: bytes) -> bytes:
+        """Never raises: what goes wrong here is an answer too."""
+        try:
+            found = self._answer(decode(content))
+        except BudgetSpent as spent:
+            found = Message("refused", {"why": str(spent), "for good": True})
+        except Exception as error:  # the server names it; the site stays
+            found = Message("refused", {"why": f"{type(error).__name__}: {error}"})
+        return encode(found, self._part.floats if self._part else None)
+
+    def _answer(self, question: Message) -> Message:
+        if question.kind == "describe":
+            return Message("description", self._facts)
+        if question.kind == "setup":
+            return self._setup(question)
+        if self._part is None:
+            raise Malformed("this site has not been set up for a run: it has started anew")
+        question = question.cast(self._part.dtype)
+        if question.kind == "ask":
+            return self._ask(question)
+        if self._runner is None:
+            raise Malformed(f"this method has no question {question.kind!r}")
+        answers = {"step": self._runner.step, "sums": self._runner.sums, "save": self._save, "restore": self._restore}
+        if question.kind not in answers:
+            raise Malformed(f"there is no question {question.kind!r}")
+        found = answers[question.kind](question)
+        return self._released(found) if question.kind in ("step", "sums") else found
+
+    def _setup(self, question: Message) -> Message:
+        if question.facts != self._set_up:  # the same once more: what its clients keep stays
+            part = self._part = self._build(question)
+            by_steps = isinstance(part.context, BilevelContext)
+            self._runner = StepRunner(self.name, part.algorithm, part.context, part.clients) if by_steps else None
+            self._set_up = question.facts
+        return Message("ready", {"rows": bool(self._runner and self._runner.rows)})
+
+    def _ask(self, question: Message) -> Message:
+        part = self._part
+        assert part
+        tensors: dict[str, Tensor] = {}
+        gradients = {}
+        for number, ask in enumerate(question.facts["asks"]):
+            clients = [client for client in ask["clients"] if client in part.clients]
+            if not clients:
+                continue
+            vectors = [question.tensors[name] for name in ask["vectors"]]
+            asked = torch.tensor(clients)
+            if ask["function"] == "train":
+                answer, gradients[str(number)] = self._train(ask, asked, *vectors)
+            else:
+                batch = part.context.oracle.draw(ask["stream"], asked, ask["size"])
+                answer = FUNCTIONS[ask["function"]](part.context.oracle, batch, *vectors)
+                if self.privacy:
+                    answer = tuple(map(self.privacy.release, answer))
+                gradients[str(number)] = 0
+            tensors |= {f"{number}.{k}": rows for k, rows in enumerate(answer)}
+        facts = {"gradients": gradients} | ({"privacy": self.privacy.spent()} if self.privacy else {})
+        return Message("answers", facts, tensors)
+
+    def _train(
+        self, ask: dict[str, Any], clients: Tensor, start: Tensor, lin: Tensor | None = None
+    ) -> tuple[Answer, int]:
+        """Local steps from the server's model."""
+        assert self._part
+        rule = Rule(lin=lin, **{each.name: ask[each.name] for each in dataclasses.fields(Rule) if each.name != "lin"})
+        context: Any = dataclasses.replace(self._part.context, round=ask["round"])
+        trained = train(context, start, clients, rule)
+        models, pull = trained.models, trained.pull
+        if self.privacy:
+            models, pull = start + self.privacy.release(models - start), self.privacy.release(pull)
+        return (models, trained.steps, pull), trained.gradients
+
+    def _released(self, found: Message) -> Message:
+        """A step's parts of sums, each as a whole."""
+        if not self.privacy:
+            return found
+        tensors = {
+            name: self.privacy.release(part.reshape(1, -1)).view_as(part) for name, part in found.tensors.items()
+        }
+        return Message(found.kind, found.facts | {"privacy": self.privacy.spent()}, tensors)
+
+    # ------------------------------------------------------------------------------ what its clients keep, on disk
+
+    def _file(self, question: Message) -> Path | None:
+        run, at = str(question.facts["run"]), int(question.facts["round"])
+        if not run.isalnum():
+            raise Malformed("a run's name is letters and digits")
+        return self._store / f"{run}-{at}.rows" if self._store else None
+
+    def _save(self, question: Message) -> Message:
+        """Rows after a round; the two newest saves stay, since the server may not have finished its own."""
+        assert self._runner
+        file = self._file(question)
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            partial = file.with_suffix(".partial")
+            partial.write_bytes(encode(Message("rows", {}, self._runner.saved())))
+            partial.replace(file)
+            run = question.facts["run"]
+            saves = sorted(file.parent.glob(f"{run}-*.rows"), key=lambda path: int(path.stem.rpartition("-")[2]))
+            for old in saves[:-2]:
+                old.unlink()
+        return Message("saved", {"kept": bool(file)})
+
+    def _restore(self, question: Message) -> Message:
+        """Rows as they were after that round; without such a save they start anew, and the answer says so."""
+        assert self._runner
+        file = self._file(question)
+        found = bool(file and file.is_file())
+        if found:
+            assert file
+            self._runner.restore(decode(file.read_bytes()).tensors)
+        return Message("restored", {"found": found})
