@@ -11,10 +11,10 @@ a client's, so fewer than half of the clients cannot move R; that R never falls 
 others have been fitted. Where the reference is 0 nothing is out of proportion.
 
 How large honest answers get (2026-11-23): in 8 rounds of every method on digits with the lead partition, participation
-1 and 0.5, and in 100 rounds of primal_dual, simfbo and fedavg on 15 federations of `experiments/trust`, whose bad clients
-have random, flipped or shuffled data, the largest gradient was 6.1 times the reference, the largest product 4.8 times
-and the largest change 4.8 times. `screening.factor` is 100. A client with pixels of 0 to 255 among clients with pixels
-of 0 to 1 has gradients 255 times as large and more.
+1 and 0.5, and in 100 rounds of primal_dual, simfbo and fedavg on 15 federations of `experiments/trust`, whose bad
+clients have random, flipped or shuffled data, the largest gradient was 6.1 times the reference, the largest product 4.8
+times and the largest change 4.8 times. `screening.factor` is 100. A client with pixels of 0 to 255 among clients with
+pixels of 0 to 1 has gradients 255 times as large and more.
 
 A client whose answer is left out is treated as absent: the step is taken again without it (`LeftOut`), so that every
 estimator is what it is under partial participation. Steps are pure functions of (seed, round, client), so the others

@@ -59,6 +59,8 @@ SHARED = {
     "pipeline/data/settings.py",
     "pipeline/data/sizes.py",
     "pipeline/errors.py",
+    "pipeline/interruption.py",
+    "pipeline/masking.py",
     "pipeline/models/settings.py",
     "pipeline/params",
     "pipeline/problems/forms.py",
