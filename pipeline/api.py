@@ -432,8 +432,8 @@ def _trained(params: Params, raw: RawDataset, partition: Partition, problem: Ima
                 bar.set_postfix({name: f"{row[name]:.3f}" for name in ("test_accuracy", "test_r2") if name in row})
             rows.append(row)
             if x is not None:
-                weights.append(x)
-    served, screen, pull = best.served(loop.round, loop.state.variables), loop.context.screen, None
+                weights.append(x.copy())
+    served, screen = best.served(loop.round, loop.state.variables), loop.context.screen
     pull = loop.state.memory.get("pull")
     return Fit(
         params=params,

@@ -1,0 +1,180 @@
+"""`fit`: what goes in, what comes out, and mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fedbilevel as fb
+
+RULE = np.random.default_rng(0).normal(size=(6, 3))
+
+
+def samples(seed: int, m: int, *, bad: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Three classes that a linear network can tell apart; bad: labels at random."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(m, 6))
+    return X, random.integers(0, 3, m) if bad else (X @ RULE).argmax(1)
+
+
+def hospitals(bad: str = "Lyon") -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {name: samples(i, 60, bad=name == bad) for i, name in enumerate(["Ulm", "Lyon", "Graz", "Köln"])}
+
+
+def fitted(**settings) -> fb.Fit:
+    chosen = {"validation": samples(10, 40), "test": samples(11, 200), "rounds": 60, "progress": False} | settings
+    return fb.fit(chosen.pop("clients", hospitals()), **chosen)
+
+
+@pytest.fixture(scope="module")
+def found() -> fb.Fit:
+    return fitted()
+
+
+def test_the_bad_client_is_found_and_the_model_is_right(found):
+    assert list(found.weights.columns) == ["client", "weight", "low", "high", "samples"]
+    weights = found.weights.set_index("client").weight
+    assert set(weights.index) == set(hospitals())
+    assert weights.sum() == pytest.approx(1)
+    assert weights["Lyon"] < 0.01 < weights.drop("Lyon").min()
+    assert found.suspicious == ["Lyon"]
+    X, y = samples(12, 300)
+    assert found.score(X, y) > 0.9
+    assert found.score(X, y) == pytest.approx((found.predict(X) == y).mean())
+    assert found.metrics["test_accuracy"] == pytest.approx(found.score(*samples(11, 200)))
+
+
+def test_what_is_predicted(found):
+    X, _ = samples(12, 5)
+    probability = found.predict_proba(X)
+    assert probability.shape == (5, 3)
+    assert probability.sum(1) == pytest.approx(np.ones(5), abs=1e-5)
+    assert found.predict(X).tolist() == probability.argmax(1).tolist()
+    scores = found.model(found.prepared(X))
+    assert torch.allclose(scores.softmax(1), torch.as_tensor(probability), atol=1e-6)
+
+
+def test_history_page_and_picture(found, tmp_path):
+    assert len(found.history) == 61
+    assert found.history["Lyon"].iloc[0] == pytest.approx(0.25)
+    page = found.report(tmp_path / "page" / "report.html").read_text(encoding="utf-8")
+    assert "Köln" in page
+    assert "Suspicious" in page
+    assert found.plot_weights().axes
+
+
+def test_the_example_in_the_readme_finds_the_bad_client(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    example = text.split("```python\n", 1)[1].split("```", 1)[0]
+    exec(compile(example, "README.md", "exec"), {})
+    assert "['Lyon']" in capsys.readouterr().out
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_equal_seeds_give_equal_fits(found):
+    assert fitted().weights.equals(found.weights)
+    assert not fitted(seed=1).weights.equals(found.weights)
+
+
+def test_tensors_lists_and_texts_as_classes(found):
+    names = np.array(["low", "mid", "high"], dtype=object)
+    clients = {name: (torch.tensor(X), names[y].tolist()) for name, (X, y) in hospitals().items()}
+    X0, y0 = samples(10, 40)
+    worded = fitted(clients=clients, validation=(X0, names[y0]), test=None)
+    assert set(worded.predict(samples(12, 50)[0])) <= set(names)
+    assert worded.score(samples(12, 200)[0], names[samples(12, 200)[1]]) > 0.85
+
+
+def test_frames_with_categories_and_missing_values():
+    def frame(X: np.ndarray) -> pd.DataFrame:
+        made = pd.DataFrame(X, columns=[f"x{i}" for i in range(6)])
+        made["colour"] = np.where(X[:, 0] > 0, "red", "blau")
+        made.loc[::7, "x1"] = np.nan
+        return made
+
+    clients = {name: (frame(X), pd.Series(y)) for name, (X, y) in hospitals().items()}
+    X0, y0 = samples(10, 40)
+    found = fitted(clients=clients, validation=(frame(X0), y0), test=None)
+    assert found.suspicious == ["Lyon"]
+    assert found.predict(frame(samples(12, 5)[0])).shape == (5,)
+
+
+def test_numbers_are_predicted_in_their_own_unit():
+    def numbers(seed: int, m: int, *, bad: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        X, _ = samples(seed, m)
+        y = 1000 + 50 * X @ RULE[:, 0]
+        return X, np.random.default_rng(seed).permutation(y) if bad else y
+
+    clients = {name: numbers(i, 60, bad=name == "Lyon") for i, name in enumerate(["Ulm", "Lyon", "Graz", "Köln"])}
+    found = fitted(clients=clients, validation=numbers(10, 40), test=numbers(11, 200), rounds=150)
+    X, y = numbers(12, 100)
+    assert found.score(X, y) > 0.9
+    assert abs(found.predict(X).mean() - y.mean()) < 20
+    assert found.weights.set_index("client").weight["Lyon"] < 0.05
+    assert found.suspicious == ["Lyon"]
+    with pytest.raises(fb.UserError, match="predict_proba: the targets are numbers"):
+        found.predict_proba(X)
+
+
+def test_a_network_of_ones_own():
+    own = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    before = own[0].weight.clone()
+    assert isinstance(fitted(model=own).model[1], torch.nn.Sequential)
+    assert torch.equal(own[0].weight, before)
+    made = fitted(model=lambda channels, size, classes: torch.nn.Linear(channels, classes), rounds=5)
+    assert made.problem.dimension == 21
+
+
+def test_settings_by_short_and_dotted_name():
+    found = fitted(rounds=3, participation=0.5, eta_w=0.1, **{"train.eval_every": 1}, replicates=2)
+    assert (found.params.federation.participation, found.params.hyper.eta_w, found.params.train.eval_every) == (
+        0.5,
+        0.1,
+        1,
+    )
+    assert (found.weights.low <= found.weights.weight).all()
+    assert (found.weights.weight <= found.weights.high).all()
+
+
+def _with(name: str, pair: object) -> dict[str, object]:
+    return hospitals() | {name: pair}
+
+
+X, Y = samples(0, 60)
+MISTAKES = [
+    ({"clients": {"one": (X, Y)}}, "at least two"),
+    ({"clients": _with("Ulm", (X, Y[:5]))}, "client 'Ulm': 60 samples and targets of shape"),
+    ({"clients": _with("Ulm", X)}, "client 'Ulm' is ndarray"),
+    ({"clients": _with("Ulm", (X[:, :4], Y))}, "samples of shape"),
+    ({"clients": _with("Ulm", (pd.DataFrame(X), Y))}, "is a DataFrame and"),
+    ({"algorithm": "primal_duel"}, "primal_dual"),
+    ({"eta_q": 0.1}, "eta_q is no parameter"),
+    ({"eta_w": -1.0}, "greater than 0"),
+    ({"rounds": 0}, "rounds"),
+    ({"model": "lenet6"}, "lenet5"),
+    ({"model": torch.nn.Linear(5, 3)}, "model: it fails on samples"),
+    ({"model": torch.nn.Linear(6, 2)}, "last layer"),
+    ({"participation": 2}, "participation"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_is_answered_in_a_line(wrong, said):
+    with pytest.raises(fb.UserError, match=said) as caught:
+        fitted(**wrong)
+    assert "\n" not in str(caught.value)
+    assert "Fix: " in str(caught.value) or "Did you mean" in str(caught.value)
+
+
+def test_importing_it_needs_neither_dvc_nor_mlflow_nor_lightning():
+    heavy = "{'dvc', 'mlflow', 'pytorch_lightning', 'matplotlib'}"
+    script = f"import sys, fedbilevel; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
