@@ -22,7 +22,10 @@ class Loss:
         if self.name == "cross_entropy":
             return F.cross_entropy(scores, targets, self.weights, reduction="none")
         if self.name == "huber":
-            return F.huber_loss(scores[:, 0], targets, reduction="none", delta=self.delta)
+            # Not F.huber_loss, whose derivative torch cannot differentiate forward (Hessian-vector products).
+            error = (scores[:, 0] - targets).abs()
+            within = error.clamp_max(self.delta)
+            return within * (error - 0.5 * within)
         return F.mse_loss(scores[:, 0], targets, reduction="none")
 
     def mean(self, scores: Tensor, targets: Tensor) -> Tensor:
