@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +88,18 @@ class Job:
 def run_all(runs: Sequence[Run], mode: str, paths: Paths, ended: Ended) -> None:
     """Every run of the plan. mode: `sweep.together`. UserError if `always` cannot be had."""
 
-    @cache
+    found: dict[str, RawDataset] = {}
+
     def raw(data: Data, subset: Subset) -> RawDataset:
-        folder = paths.raw(data.name)
+        folder, key = paths.raw(data.name), repr((data, subset))
+        if key in found:
+            return found[key]
         if not folder.is_dir():
             print(
                 prepare(data.name, folder, paths.from_root(data.mirror), settings=paths.placed(data)), file=sys.stderr
             )
-        return load(folder).first(subset)
+        found[key] = load(folder).first(subset)
+        return found[key]
 
     for group in [[run] for run in runs] if mode == "never" else groups(list(runs)):
         parts = [group] if mode == "always" or _faster_together(group[0].params) else [[run] for run in group]

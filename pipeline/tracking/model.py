@@ -4,6 +4,7 @@ that takes what the user has."""
 from __future__ import annotations
 
 import copy
+import io
 import json
 import logging
 import shutil
@@ -78,14 +79,16 @@ def save_model(network: nn.Module, folder: Path, example: np.ndarray, names: Seq
 def _save_network(network: nn.Module, images: Tensor, folder: Path) -> Path:
     import torch
 
+    written = io.BytesIO()  # torch's own writer does not say what a full disk says
     try:
         shapes = ({0: torch.export.Dim.DYNAMIC},)
         exported = torch.export.export(network, (images,), dynamic_shapes=shapes)
         path = folder / "network.pt2"
-        torch.export.save(exported, path)
+        torch.export.save(exported, written)
     except Exception:  # whatever the exporter does not understand
-        path = folder / "network.pt"
-        torch.save(network, path)
+        path, written = folder / "network.pt", io.BytesIO()
+        torch.save(network, written)
+    path.write_bytes(written.getbuffer())
     return path
 
 

@@ -40,7 +40,7 @@ def test_a_table_and_a_folder_outside_of_the_project(project, tmp_path):
     file = next(scans.rglob("*.png"))
     (file.parent / "one more.png").write_bytes(file.read_bytes())
     assert ran(project.dvc("repro")) == ALL[1:]
-    assert project.git("status", "--porcelain", "--", "data", "results", "models") == ""
+    assert project.git("status", "--porcelain", "--", "data", "models") == ""
 
     params.write_text("model: {name: linear}\ntrain: {rounds: 12, eval_every: 6}\n")
     project.dvc("repro")
@@ -55,7 +55,7 @@ def test_a_data_set_of_ones_own_by_its_dotted_path(project):
 
 
 def test_a_mistake_leaves_nothing_half_written(project, tmp_path):
-    (tmp_path / "t.csv").write_text("place,label\nA,1\n")
+    (tmp_path / "t.csv").write_text("place,x,label\nA,2,1\nB,3,1\n")
     (project.folder / "params.yaml").write_text(PARAMS.format(name="table", path=tmp_path / "t.csv"))
     output = project.dvc("repro", ok=False)
     assert "error: data.label 'label': there is only one class, '1'. Fix: " in output

@@ -15,10 +15,10 @@ def test_it_runs_and_an_edit_trains_again(project):
     own = "algorithm: my_methods.trimmed.TRIMMED"
     project.edit("scheme: auto #", "scheme: examples.one_label.ONE_LABEL #")
     project.edit("\nalgorithm: primal_dual", f"\n{own}", "\nalgorithms:", "\nalgorithms:\n  trimmed:\n    trim: 0.3")
-    assert ran(project.dvc("repro")) == ["check", "partition", "train", "evaluate"]
+    assert ran(project.dvc("repro")) == ["check", "download", "partition", "train", "evaluate"]
     assert project.json("results/metrics.json")["algorithm"] == "my_methods.trimmed.TRIMMED"
     file.write_text(file.read_text().replace("mean(dim=0)", "median(dim=0).values"))
-    assert ran(project.dvc("repro")) == ["check", "partition", "train", "evaluate"]
+    assert ran(project.dvc("repro")) == ["check", "download", "partition", "train", "evaluate"]
     assert "up to date" in project.dvc("repro")
 
 

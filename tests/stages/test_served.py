@@ -139,13 +139,14 @@ def test_replicates_give_every_weight_an_interval(here, capsys):
 
 
 ALL_BAD = "clients 3, 4, 5, 6, 7, 8, 9"
+SUSPICIOUS = "below half of an equal share, and the model disagrees with their labels"
 
 
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"train__replicates": 2}, f"suspicious: {ALL_BAD} (weight surely below half of an equal share)"),
-        ({}, f"below half of an equal share: {ALL_BAD}"),
+        ({"train__replicates": 2}, f"suspicious: {ALL_BAD} (weight surely {SUSPICIOUS})"),
+        ({}, f"suspicious: {ALL_BAD} (weight {SUSPICIOUS})"),
         ({"algorithm": "validation_only"}, None),  # gives no client anything
     ],
 )
@@ -174,7 +175,7 @@ def test_weights_that_have_not_settled_are_no_verdict(here, monkeypatch, capsys,
     assert metrics["weights_settled"] is found
     said = capsys.readouterr().out.splitlines()
     assert ("the weights have not settled: train on (more rounds)" in said) is not found
-    assert (f"below half of an equal share: {ALL_BAD}" in said) is found
+    assert (f"suspicious: {ALL_BAD} (weight {SUSPICIOUS})" in said) is found
 
 
 def test_a_method_that_does_not_say_whether_weights_settle(here, capsys):

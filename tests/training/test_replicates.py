@@ -67,7 +67,7 @@ def test_a_replicate_is_a_run_on_other_draws(params, digits, partition, tmp_path
 
 def test_a_replicate_that_collapses_is_cut_where_the_run_would_be(params, problem, monkeypatch):
     accuracies = iter([0.1, 0.9, 0.9, 0.5])  # rounds 0, 4, 8, 12
-    monkeypatch.setattr(replicates, "selection_accuracy", lambda *given: next(accuracies))
+    monkeypatch.setattr(replicates, "selected", lambda *given: next(accuracies))
     found = replicate(params, problem, 1)
     own = with_validation(problem, resampled(problem.data.validation_labels.numpy(), params.seed, 1))
     other = replace(params, seed=key(params.seed, "replicate", 1))
