@@ -5,6 +5,7 @@ What a stage writes appears whole or not at all, and a training is saved every f
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -35,6 +36,7 @@ def _end(signum: int, frame: FrameType | None) -> None:
     code = 128 + signum
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # a second one waits for nothing
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    atexit.register(_deaf)
     stage = next((word.removeprefix("stages.") for word in sys.orig_argv if word.startswith("stages.")), "run")
     how = "goes on from the last save" if stage in ("train", "sweep") else "starts this stage again"
     os.write(2, f"\n{stage}: stopped by {_WHY[signal.Signals(signum)]}; the next run {how}.\n".encode())
@@ -42,3 +44,9 @@ def _end(signum: int, frame: FrameType | None) -> None:
     timer.daemon = True
     timer.start()
     raise SystemExit(code)
+
+
+def _deaf() -> None:
+    """While the interpreter ends: it would put the default handlers back, which kill without our exit code."""
+    for signum in _WHY:
+        signal.signal(signum, signal.SIG_IGN)
