@@ -54,11 +54,11 @@ def warm_up() -> None:
 def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> Part:
     """This site's part in the run that the server describes."""
     facts = setup.facts
-    told: dict[str, Any] = facts["params"]
+    wanted: dict[str, Any] = facts["params"]
     for key in ("algorithm", "model.name", "problem"):
-        if "." in str(told[key]) and told[key] not in settings.code:
-            raise UserError(f"{key} = {told[key]!r} is code that this site does not run (site.yaml, `code`)")
-    params = override(Params(), told)
+        if "." in str(wanted[key]) and wanted[key] not in settings.code:
+            raise UserError(f"{key} = {wanted[key]!r} is code that this site does not run (site.yaml, `code`)")
+    params = override(Params(), wanted)
     client = facts["sites"].index(settings.name)
     scaling = Scaling(**setup.tensors) if setup.tensors else None
     dtype = problems.dtype_of(params)

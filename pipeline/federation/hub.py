@@ -104,7 +104,7 @@ class Hub:
     def gather(self) -> frozenset[int]:
         """Welcome the sites that are there, and wait until there are enough. Returns the ids of the clients whose site
         cannot be asked now. Raises TooFew."""
-        deadline, told = time.monotonic() + self.patience, False
+        deadline, said = time.monotonic() + self.patience, False
         while True:
             there, now = self.transport.present() - self._gone, time.monotonic()
             self.ready &= there
@@ -116,9 +116,9 @@ class Hub:
             missing = ", ".join(site for site in self.members if site not in self.ready)
             if now > deadline:
                 raise self.too_few(missing)
-            if not told:
+            if not said:
                 self.note(f"waiting: {len(self.ready)} sites of the {self.needed} needed; missing: {missing}")
-                told = True
+                said = True
             time.sleep(0.1)
 
     def too_few(self, missing: str) -> TooFew:

@@ -106,7 +106,7 @@ class Sites:
             time.sleep(0.1)
 
     def begin(self, params: Params, data: FederatedData) -> None:
-        """From now on sites are told about the run; those that are there, at once."""
+        """From now on sites hear of the run; those that are there, at once."""
         flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
         facts: dict[str, Any] = {
             "run": self.run,
