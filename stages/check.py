@@ -53,7 +53,7 @@ def watch(params: Params, paths: Paths) -> None:
 
 
 def _many(folder: Path, limit: int = 200) -> bool:
-    """Whether so many files lie in the folder, and below, that hashing them all for the sake of one makes no sense."""
+    """Whether the folder holds too many files, below it too, to hash them all for the sake of one."""
     return sum(1 for _, file in zip(range(limit + 1), folder.rglob("*"), strict=False)) > limit
 
 

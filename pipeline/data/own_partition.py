@@ -18,7 +18,7 @@ from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
 
 USUAL = {"test": (0.2, 50_000), "validation": (0.1, 5_000), "selection": (0.05, 5_000)}
-"""The server's sets -> what `auto` stands for: a share of the samples, and at most so many."""
+"""The server's sets -> what `auto` stands for: a share of the samples, and the most of them."""
 
 
 def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:

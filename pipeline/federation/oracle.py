@@ -138,7 +138,8 @@ class RemoteOracle(FusedOracle):
         return self._rows("losses", (w,), batch, None)[0]
 
     def gradients_each(self, W: Tensor, batch: Batch, at_once: int | None = None) -> Tensor:
-        raise NotImplementedError("local steps are taken at the sites: `train`")
+        """Never asked: models that differ between clients stay at the sites, which take the steps in `train`."""
+        raise TypeError("a remote oracle answers at one shared model; local steps are `train`")
 
     def train(self, context: LocalContext, start: Tensor, clients: Tensor, rule: Rule) -> Trained:
         """`pipeline.methods.consensus.common.local_training.train`, at the sites."""

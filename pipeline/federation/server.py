@@ -67,7 +67,7 @@ class Own:
 
 
 class Sites:
-    """What the server learns of the sites and tells them. samples: of each, 0 while unknown."""
+    """What the server learns of the sites and sends them. samples: of each, 0 while unknown."""
 
     def __init__(self, settings: Server, own: Own, run: str) -> None:
         self.settings, self.own, self.run = settings, own, run

@@ -1,4 +1,4 @@
-"""A run's settings as people compare them: which differ from the defaults, and a name that tells runs apart."""
+"""A run's settings as people compare them: which differ from the defaults, and a name that distinguishes runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def changed(used: Mapping[str, Any]) -> dict[str, Any]:
         usual = _defaults(*chosen, used["problem"]) | {"problem": usual["problem"]}
     usual = usual | {name: value for name, value in dotted(plain).items() if name in CHOICES}
     usual["partition.scheme"] = _defaults(*chosen[:2], plain.partition.scheme).get("partition.scheme")
-    # What is `auto` until a user's own data are read cannot be told from what was set.
+    # What is `auto` until a user's own data are read does not follow from what was set.
     known = {name: value for name, value in used.items() if usual.get(name) != "auto"}
     return {name: value for name, value in known.items() if _plain(value) != _plain(usual.get(name))}
 

@@ -27,7 +27,7 @@ class Recorder(pl.Callback):
     A run killed at any instant goes on from the last save. folder: holds the last two. on_rows: receives the rows of
     each save. writes: False in all but the first process of a run, which take part in saves and write nothing. fresh:
     nothing is saved yet, not even round 0. latest: the newest value of every column. best: the best evaluation so far,
-    saved with the rest. recovers: rounds that led to a divergence are taken again, so the listener is not told of them.
+    saved with the rest. recovers: rounds that led to a divergence are taken again, so the listener does not see them.
     """
 
     def __init__(

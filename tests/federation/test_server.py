@@ -189,7 +189,7 @@ def test_too_few_sites_are_waited_for_and_the_run_ends_with_what_to_do(tmp_path,
 
 
 def test_what_a_site_does_not_agree_to(tmp_path, capsys):
-    """Other columns than the server's, and code that it was not told to run."""
+    """Other columns than the server's, and code that it does not allow."""
     there = sites(tmp_path)
     there["west"]._facts["columns"] = ["age", "height"]
     run(tmp_path, params(), transport(there), min_sites=3)

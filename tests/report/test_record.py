@@ -1,4 +1,4 @@
-"""What a run is: written and read back, and named so that runs can be told apart."""
+"""What a run is: written and read back, and named so that runs can be distinguished."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 
 SERVER = {"validation": VALIDATION, "selection": SELECTION}
 LEAK = 0.99
-"""Share of rows whose class a single column tells, from which on it is suspected to be the class itself."""
+"""Share of rows whose class a single column gives away, from which on it is suspected to be the class itself."""
 
 
 @dataclass
@@ -158,7 +158,7 @@ def leaks(names: Sequence[str], columns: Sequence[np.ndarray], y: np.ndarray, cl
         if classes:
             share = _told(values[there], y[there])
             if share >= LEAK:
-                notes.append(f"column {name!r} tells the class of {100 * share:.1f} % of the rows{words}")
+                notes.append(f"column {name!r} gives away the class of {100 * share:.1f} % of the rows{words}")
         elif values[there].std() and abs(np.corrcoef(values[there], y[there])[0, 1]) > 0.999:
             notes.append(f"column {name!r} goes along with the target nearly exactly{words}")
     return notes

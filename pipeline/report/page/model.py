@@ -15,7 +15,7 @@ MOST = 30
 
 
 def class_names(story: Story, count: int) -> list[str]:
-    """Of the classes that the test tells apart (few-shot tasks have classes of their own)."""
+    """Of the classes that the test distinguishes (few-shot tasks have classes of their own)."""
     names = story.holdings.classes if story.holdings else []
     return names if len(names) == count else [str(c) for c in range(count)]
 

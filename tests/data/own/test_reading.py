@@ -1,4 +1,4 @@
-"""Own tables, folders and arrays: what is read, described, held out, and what a person is told of it."""
+"""Own tables, folders and arrays: what is read, described, held out, and which notes are shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def csv(tmp_path, frame: pd.DataFrame, name: str = "table.csv"):
     return str(file)
 
 
-def told(tmp_path, **keys) -> str:
+def notes_of(tmp_path, **keys) -> str:
     params = settings(**keys)
     return prepare(params.data.name, tmp_path / "raw", settings=params.data)
 
@@ -157,11 +157,13 @@ def test_what_looks_odd_is_told(tmp_path):
     place.mkdir()
     frame.to_csv(place / "clients.csv", index=False)
     frame[:30].replace({"label": {"nein": "vielleicht"}}).to_csv(place / "test.csv", index=False)
-    text = told(tmp_path, **TABLE, data__path=str(place), data__features=["age", "job", "country", "verdict", "key"])
+    text = notes_of(
+        tmp_path, **TABLE, data__path=str(place), data__features=["age", "job", "country", "verdict", "key"]
+    )
     for line in (
         "column 'country' is 'DE' throughout and left out",
         "column 'key' is left out: nearly every row has a text of its own",
-        "column 'verdict' tells the class of 100.0 % of the rows",
+        "column 'verdict' gives away the class of 100.0 % of the rows",
         "class 'vielleicht' is in the test set alone",
         "class 'nein' is missing in the test set",
         "client 'alone' has one sample only",
@@ -206,8 +208,8 @@ def test_unreadable_images_are_named_and_skipped_only_if_asked(tmp_path):
     (scans / "clients" / "Graz" / "leer" / "notes.txt").write_text("notes")
     keys = {"data__name": "folder", "data__path": str(scans)}
     with pytest.raises(UserError, match=r"cannot be read: .*broken\.png\. Fix: .*skip_unreadable"):
-        told(tmp_path, **keys)
-    text = told(tmp_path, **keys, data__skip_unreadable=True)
+        notes_of(tmp_path, **keys)
+    text = notes_of(tmp_path, **keys, data__skip_unreadable=True)
     assert "broken.png" in text
     assert "1 files are no images" in text
 
