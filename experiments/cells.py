@@ -68,10 +68,10 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
     from pipeline.methods.registry import family
     from pipeline.params import Subset
-    from pipeline.params.resolve import problem_in_use, resolve
+    from pipeline.params.resolve import resolve
 
     params = resolve(former.parameters(settings))
-    problem, scheme = problem_in_use(params), params.partition.scheme
+    problem, scheme = params.problem, params.partition.scheme
     parts: dict[str, Any] = {
         "seed": params.seed,
         "data": params.data.name,

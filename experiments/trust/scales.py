@@ -36,6 +36,8 @@ SEEDS, ROUNDS = (0, 1), 400
 CONVOLUTIONS = ("digits28-2of8", "patches-2of6")
 """Left out: their network has no width."""
 DEFAULTS = getattr(Algorithms(), LEAD)
+KEPT = ("accuracy", "best", "served", "auc", "bad_weight", "seconds", "failed")
+"""Figures of a run that its row has."""
 
 
 def each_set(made: Federation, change: Callable[[np.ndarray], np.ndarray]) -> Federation:
@@ -107,7 +109,8 @@ def of_cell(cell: tuple[str, int, str], about: Row) -> Row:
     name, seed, said = cell
     change = CHANGES[said]
     row = run(change.of(held(name, seed)), LEAD, ROUNDS, seed=seed, **change.options)
-    return {"federation": name, "seed": seed, "change": said} | row | about
+    kept = {figure: row[figure] for figure in KEPT if figure in row}
+    return {"federation": name, "seed": seed, "change": said} | kept | about
 
 
 def run_changes(path: Path, workers: int, names: Iterable[str] = GIVEN, seeds: Iterable[int] = SEEDS) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.config.spec import dotted
 from pipeline.federation.hub import Hub
 from pipeline.federation.settings import Server
-from pipeline.params import Params
+from pipeline.params import Resolved
 from pipeline.report import figures, matrices, tables
 from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
@@ -34,7 +34,7 @@ def scalars(hub: Hub) -> dict[str, float]:
     return {"sites": float(len(hub.ready))} | ({"epsilon": max(spent)} if spent else {})
 
 
-def record_of(params: Params, task: Task, settings: Server) -> Record:
+def record_of(params: Resolved, task: Task, settings: Server) -> Record:
     """The facts of the run, known when training starts."""
     flat = dotted(params)
     record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites)
@@ -45,7 +45,7 @@ def record_of(params: Params, task: Task, settings: Server) -> Record:
 
 
 @contextmanager
-def live(params: Params, folder: Path, record: Record, kept: ResumeFolder) -> Iterator[Any]:
+def live(params: Resolved, folder: Path, record: Record, kept: ResumeFolder) -> Iterator[Any]:
     """The tracker's run around the training."""
     with live_run(params.tracking, folder, record, kept.note("run.json")) as run:
         yield run
@@ -101,6 +101,6 @@ def _plots(results: Path, found: Outcome, clients: Clients) -> None:
     figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
 
 
-def send(params: Params, folder: Path) -> None:
+def send(params: Resolved, folder: Path) -> None:
     """Complete the run in the tracker."""
     publish(folder / "results", folder / "models", params.tracking, folder)
