@@ -16,6 +16,8 @@ from pipeline.report import figures, matrices, tables
 from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
 from pipeline.report.numbers import run_facts
+from pipeline.report.page.render import write_page
+from pipeline.report.page.story import Holdings, Story
 from pipeline.report.record import Record, describe, write_json
 from pipeline.report.run import remarks
 from pipeline.tracking.publish import publish
@@ -26,6 +28,8 @@ from pipeline.training.history import History
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.tasks import Task
+
+COMMAND = ".venv/bin/python -m pipeline.federation server FOLDER  # with the same sites"
 
 
 def scalars(hub: Hub) -> dict[str, float]:
@@ -83,8 +87,13 @@ def write(
     clients = Clients(names, kinds, labels, [samples[name] for name in names], found.weights)
     clients.write(results)
     _plots(results, found, clients)
-    lines = [tables.client_table(clients), "", tables.headline(facts), *remarks(facts, clients, results)]
-    return "\n".join(lines)
+    data, said = problem.data, remarks(facts, clients, results)
+    sets = {"validation": len(data.validation_labels), "selection": len(data.selection_labels)}
+    holdings = Holdings(sets | {"test": len(data.test_labels)})
+    weights = read_weights(results)["weights"]
+    story = Story(record, facts, clients, rows, weights, test=tested, holdings=holdings, command=COMMAND)
+    write_page(story, results / "report.html")
+    return "\n".join([tables.client_table(clients), "", tables.headline(facts), *said])
 
 
 def _plots(results: Path, found: Outcome, clients: Clients) -> None:
