@@ -20,6 +20,7 @@ from pipeline.methods.client_weighting.validation_only import ValidationOnly
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.problems.toy import Toy
 from tests.core.helpers import LARGE, PLAIN, PRINTED, make_context, permuted, run, stationarity, well_conditioned
+from tests.registered import unnamed
 
 STEPS = {"eta_w": 0.03, "eta_x": 0.01}
 VARIANTS = {
@@ -41,9 +42,10 @@ VARIANTS = {
     "oracle_weights": ("oracle_weights", OracleWeights(eta_w=0.03)),
     "exact_gradient": ("exact_gradient", ExactGradient(**STEPS, inner_steps=2)),
 }
-FAMILY = {name: algorithm for name, algorithm in ALGORITHMS.items() if algorithm.context is WeightingContext}
-# A method without settings here takes its defaults.
-VARIANTS |= {name: (name, FAMILY[name].options()) for name in FAMILY.keys() - {name for name, _ in VARIANTS.values()}}
+VARIANTS |= {
+    name: (name, ALGORITHMS[name].options())
+    for name in unnamed(WeightingContext, {name for name, _ in VARIANTS.values()})
+}
 every_method = pytest.mark.parametrize(("name", "hyper"), VARIANTS.values(), ids=VARIANTS.keys())
 every_estimator = pytest.mark.parametrize("estimator", ["paper", "normalised", "memory"])
 
