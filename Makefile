@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run recipe sweep paper paper-quick experiments test federation-demo check ui publish bench clean
+.PHONY: help setup run recipe sweep paper paper-quick experiments test fuzz docs federation-demo check ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,6 +59,16 @@ experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weight
 
 test: setup ## the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+fuzz: setup ## 10,000 odd files against every reader, others in each run; nightly
+	FEDBILEVEL_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz
+
+docs: setup ## the documentation as pages: build/docs/index.html, no network needed to read it
+	@$(BIN)/python -c 'import sphinx, myst_parser, furo' 2>/dev/null || \
+		$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pipeline.params --check
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 federation-demo: setup ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
 	@$(BIN)/python -c 'import nvflare, opacus' 2>/dev/null || \

@@ -91,12 +91,28 @@ def answering(command: Callable[[], None]) -> None:
         try:
             command()
         except Exception as error:
-            said = str(error) if isinstance(error, UserError) else _disk(error)
+            said = str(error) if isinstance(error, UserError) else _disk(error) or _memory(error)
             if debug or not said:
                 traceback.print_exc()
             if said:
                 print(f"error: {said}", file=sys.stderr)
             sys.exit(1)
+
+
+_NO_MEMORY = ("can't allocate memory", "out of memory", "unable to allocate")
+
+
+def _memory(error: BaseException | None) -> str:
+    """What to say of an error that came of too little memory, of the machine or of a GPU; nothing of others."""
+    while error is not None:
+        text = " ".join(str(error).split())
+        if isinstance(error, MemoryError) or any(words in text.lower() for words in _NO_MEMORY):
+            return (
+                f"out of memory ({masking.masked(text)[:160] or 'no more to be had'}). Fix: a smaller"
+                " federation.batch_size, fewer clients or samples, or a smaller network; then run it again."
+            )
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 _DISK = {

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from pipeline import models
 from pipeline.command import Paths, run
 from pipeline.config import own_code
 from pipeline.params import Params
@@ -18,6 +19,7 @@ from pipeline.params.rules import check_rules
 
 def check(params: Params, paths: Paths) -> None:
     check_rules(params)
+    try_network(params)
     paths.checked.parent.mkdir(parents=True, exist_ok=True)
     params = foreseen(params)
     for stage in STAGES:
@@ -30,6 +32,17 @@ def check(params: Params, paths: Paths) -> None:
         if "." in path and (file := own_code.unwatched(path)):
             folders = ", ".join(own_code.FOLDERS)
             print(f"note: DVC watches {folders}, not {file}: after an edit, dvc repro --force.", file=sys.stderr)
+
+
+def try_network(params: Params) -> None:
+    """UserError for a network that cannot be had, or does not fit the data set."""
+    resolved, info = resolve(params), params.data.dataset.info
+    name = resolved.model.name
+    if info:
+        classes = resolved.partition.few_shot.ways if info.few_shot else info.classes
+        models.build(name, info.channels, info.size, classes, resolved.model.options)
+    elif name != "auto" and not params.data.dataset.problem:
+        models.source_files(name)
 
 
 def watch(params: Params, paths: Paths) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipeline.config.spec import Named, Section
 from pipeline.errors import UserError
@@ -60,6 +60,8 @@ def read_yaml(path: Path, yaml: YAML | None = None) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path.name}: not a UTF-8 text. Fix: save it as UTF-8.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}). Fix: make it readable for you.") from None
     return parsed(text, path.name, yaml)
 
 
@@ -70,10 +72,61 @@ def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{name}{line}: not valid YAML: {error.problem}. Fix: correct that line.") from None
+        raise UserError(f"{name}{line}: not valid YAML: {_said(error)}. Fix: correct that line.") from None
+    except RecursionError:
+        raise UserError(f"{name}: nested too deeply. Fix: at most {DEPTH} levels.") from None
+    except (YAMLError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+        # ruamel.yaml raises all of these for a scalar that is not what it seems to be: a date, a number, a tag.
+        raise UserError(f"{name}: not valid YAML: {_said(error)}. Fix: correct that value, or quote it.") from None
     if not isinstance(tree, dict):
         raise UserError(f"{name}: must hold `key: value` lines. Fix: git checkout {name}.")
+    require_plain(tree, name)
     return tree
+
+
+DEPTH, VALUES = 30, 100_000
+"""Levels and values that a file of settings may have: more come of a mistake, or of an anchor that contains itself."""
+
+
+def require_plain(tree: dict[str, Any], name: str) -> None:
+    """UserError unless the tree is what every reader after this one can take: text keys, numbers of at most 64 bits,
+    texts that can be printed, no circle. name: where it comes from, for the messages."""
+    left: list[tuple[Any, str, int]] = [(tree, "", 0)]
+    seen = 0
+    while left:
+        value, key, depth = left.pop()
+        seen += 1
+        at = f"{name}: {key}" if key else name
+        if depth > DEPTH or seen > VALUES:
+            raise UserError(f"{name}: nested too deeply, or an anchor contains itself. Fix: at most {DEPTH} levels.")
+        if isinstance(value, dict):
+            for word in value:
+                if not isinstance(word, str):
+                    raise UserError(f"{at}: the key {_shown(word)} is not a text. Fix: quote it, or remove it.")
+                _printable(word, at)
+            left += [(inner, f"{key}.{word}" if key else word, depth + 1) for word, inner in value.items()]
+        elif isinstance(value, list | tuple):
+            left += [(inner, key, depth + 1) for inner in value]
+        elif isinstance(value, str):
+            _printable(value, at)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise UserError(f"{at}: a whole number of more than 18 digits. Fix: a smaller one.")
+
+
+def _printable(text: str, at: str) -> None:
+    """UserError for half a character, which no file and no terminal takes, and for a NUL, which no path does."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UserError(f"{at}: {text[:60]!a} holds a character that cannot be written. Fix: remove it.")
+
+
+def _said(error: Exception) -> str:
+    """The heart of a parser's message, in one line."""
+    text = str(getattr(error, "reason", None) or getattr(error, "problem", None) or error).partition("\n")[0]
+    return text.encode("utf-8", "backslashreplace").decode()[:120] or type(error).__name__
+
+
+def _shown(value: Any) -> str:
+    return ascii(value)[:60]
 
 
 # ---------------------------------------------------------------------------------------------- keys

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.originals.fetching import Source, fetch
-from pipeline.data.raw import ARRAYS, FURTHER, SELECTION, VALIDATION, RawDataset, digest
+from pipeline.data.raw import ARRAYS, FURTHER, SELECTION, UNREADABLE, VALIDATION, RawDataset, digest
 from pipeline.data.sets.registry import dataset_named
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
@@ -130,7 +130,7 @@ def load(folder: Path) -> RawDataset:
             more["preprocessing"] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise damaged(META, "it is missing") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged(META, "it is not the description that was written") from None
     arrays = {}
     for array, (shape, sha256) in expected.items():
@@ -139,7 +139,7 @@ def load(folder: Path) -> RawDataset:
             arrays[array] = np.load(folder / file, allow_pickle=False)
         except FileNotFoundError:
             raise damaged(file, "it is missing") from None
-        except (ValueError, EOFError, OSError) as error:
+        except UNREADABLE as error:
             raise damaged(file, f"it cannot be read ({error})") from None
         if arrays[array].shape != shape:
             raise damaged(file, f"its shape is {list(arrays[array].shape)} instead of {list(shape)}")

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -22,6 +21,7 @@ import numpy as np
 
 from pipeline.data.holdings import Draw, Holding
 from pipeline.data.partition_rules import check
+from pipeline.data.raw import UNREADABLE
 from pipeline.data.schemes.natural import NATURAL, UNKNOWN
 from pipeline.data.settings import PartitionSettings
 from pipeline.errors import UserError, not_allowed
@@ -180,7 +180,7 @@ class Partition:
             result = cls(**about, **arrays)
         except FileNotFoundError:
             raise UserError(f"{path} does not exist: no partition was made. Fix: run dvc repro.") from None
-        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        except (*UNREADABLE, KeyError, TypeError) as error:
             raise UserError(f"{path} is damaged: it cannot be read ({error}). {fix}") from None
         if result.hash != recorded:
             raise UserError(f"{path} is damaged: its content is not what its hash records. {fix}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import struct
+import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 FURTHER = ("owners", "groups")
 """Arrays that only a user's own data have."""
+UNREADABLE = (
+    *(OSError, EOFError, ValueError, ArithmeticError, MemoryError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What numpy raises for a damaged .npy or .npz file."""
 VALIDATION, SELECTION = -1, -2
 """Owners of training rows that are the server's."""
 

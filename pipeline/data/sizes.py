@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+
+from pipeline.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,12 @@ def sizes(images: int, few_shot: bool = False) -> Sizes:
 
 CLIENT_VALIDATION = 0.2
 """Share of a client's samples in its own validation part, where the upper level lies there."""
+
+
+def require_memory(what: str, needed: float, fix: str) -> None:
+    """UserError for what cannot be held in memory, before anything is allocated. needed: bytes, at least."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"{what} would take {needed / 1e9:,.1f} GB, and this machine has {there / 1e9:,.1f}. Fix: {fix}."
+        )

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from pipeline.config.loading import checked, read_yaml
+from pipeline.config.loading import checked, read_yaml, require_plain
 from pipeline.params.tree import Params, params_of
 
 
@@ -24,6 +24,7 @@ def params_from(tree: dict[str, Any], name: str) -> Params:
     A section of `algorithms`, `partition` or `problems` that nothing shipped has, and whose name is close to none,
     belongs to a custom method, scheme or problem; unless that is in use, it is ignored.
     """
+    require_plain(tree, name)
     default, partition = Params(), tree.get("partition")
     algorithm = _own(tree.get("algorithm"), default.algorithm)
     scheme = _own(partition.get("scheme") if isinstance(partition, dict) else None, default.partition.scheme)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+from pipeline.config.spec import dotted
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.schemes.natural import NATURAL
 from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError, not_allowed
+from pipeline.masking import masked
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.models import automatic as automatic_network
 from pipeline.params.resolve import automatic_scheme, problem_in_use
@@ -17,6 +23,8 @@ from pipeline.problems.registry import OWN_DATA, problem_named
 
 def check_rules(params: Params) -> None:
     """UserError for the first setting that cannot work, whatever the data."""
+    _numbers(params)
+    _addresses(params)
     _own_data(params)
     if params.partition.scheme == "auto":
         # Of own data nothing is known yet; neither of the schemes it can stand for breaks any of the rules below.
@@ -35,6 +43,56 @@ def check_rules(params: Params) -> None:
         _validation(params)
     params.method.check(params.method.name, params.hyper, params, problem_in_use(params))
     _replicates(params)
+
+
+LARGEST_INT = 2**31 - 1
+LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028234e38, 1.1754944e-38
+"""Of float32, in which all but `train.precision: 64-true` computes."""
+TRACKERS = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "file", "databricks", "uc")
+
+
+def _numbers(params: Params) -> None:
+    """UserError for a number that the arithmetic in use would turn into infinity, zero or nothing."""
+    wide = params.train.precision == "64-true" or params.data.dataset.problem == "toy"
+    for name, value in dotted(params).items():
+        for each in _leaves(value):
+            if isinstance(each, int) and abs(each) > LARGEST_INT:
+                raise not_allowed(name, value, f"at most {LARGEST_INT}", "a smaller number")
+            size = abs(each) if isinstance(each, float) else 0
+            if size and not wide and not SMALLEST_FLOAT <= size <= LARGEST_FLOAT:
+                raise not_allowed(
+                    name,
+                    value,
+                    f"0, or between {SMALLEST_FLOAT:.1g} and {LARGEST_FLOAT:.1g}, which is what"
+                    f" train.precision: {params.train.precision} can hold",
+                    "another number, or train.precision: 64-true",
+                )
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for each in value for leaf in _leaves(each)] if isinstance(value, list) else [value]
+
+
+def _addresses(params: Params) -> None:
+    """UserError for a tracker or a mirror whose address leads nowhere at all."""
+    uri, mirror = params.tracking.uri, params.data.mirror
+    kinds = {"tracking.uri": (uri, TRACKERS), "data.mirror": (mirror, ("http", "https", "file"))}
+    for key, (address, schemes) in kinds.items():
+        if address is None or "://" not in address:
+            continue
+        try:
+            parts = urlsplit(address)
+            known = re.split(r"[+]", parts.scheme)[0] in schemes and (parts.port or 1) > 0
+        except ValueError:
+            known = False
+        if not known or (parts.scheme in ("http", "https") and not parts.hostname):
+            allowed = f"a path, or an address that begins with {', '.join(schemes)} and ://"
+            raise not_allowed(key, masked(address), allowed, "correct the address, or set it to null")
+    for key, path in {"data.mirror": mirror, "data.path": params.data.path}.items():
+        try:
+            Path(path or "").expanduser()
+        except RuntimeError:
+            raise not_allowed(key, path, "a folder, and there is no such user", "write the whole path") from None
 
 
 def _own_data(params: Params) -> None:

@@ -84,11 +84,14 @@ class Record:
         """UserError if there is none. Ignores unknown keys."""
         if not path.is_file():
             raise UserError(f"{path} does not exist: nothing was trained. Fix: .venv/bin/dvc repro")
-        found = json.loads(path.read_text(encoding="utf-8"))
-        known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
-        if known.get("run"):
-            known["run"] = RunInfo(**known["run"])
-        return cls(**known)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
+            if known.get("run"):
+                known["run"] = RunInfo(**known["run"])
+            return cls(**known)
+        except (ValueError, TypeError, RecursionError):
+            raise UserError(f"{path} is damaged. Fix: .venv/bin/dvc repro --force train") from None
 
 
 def describe(

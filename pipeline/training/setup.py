@@ -13,6 +13,7 @@ from pipeline.data.federated import FederatedData
 from pipeline.data.losses import Loss, balanced
 from pipeline.data.partition import Partition
 from pipeline.data.raw import DatasetInfo, RawDataset
+from pipeline.data.sizes import require_memory
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
 from pipeline.oracles.screening import Screen
@@ -88,9 +89,24 @@ def build_problem(
     if params.federation.sampling == "fixed":
         fixed_count(len(partition.kinds), params.federation.participation)
     _require_upper_data(params, data)
+    _require_memory(params, data, len(partition.kinds))
     return params.formulation.build(
         params.problem_settings, Given(params, model or build_model(params, info), data, info)
     )
+
+
+def _require_memory(params: Resolved, data: FederatedData, clients: int) -> None:
+    """UserError for minibatches that no memory holds. Methods with local steps take their clients a few at a time."""
+    size, federation = data.images[0].numel() * data.dtype.itemsize, params.federation
+    active = 1.0 if hasattr(params.hyper, "clients_at_once") else max(1.0, federation.participation * clients)
+    wanted = {
+        "batch_size": (federation.batch_size, active),
+        "validation_batch_size": (federation.validation_batch_size, 1),
+    }
+    for name, (batch, times) in wanted.items():
+        if isinstance(batch, int):
+            what = f"federation.{name} = {batch}: the samples of a step, of {times:.0f} clients at once,"
+            require_memory(what, float(batch) * times * size, f"a smaller federation.{name}, or fewer active clients")
 
 
 def loss_on(data: FederatedData, params: Resolved) -> Loss:

@@ -203,14 +203,18 @@ def _mirror_places(source: Source, mirror: str | None) -> list[_Place]:
     key, value = (MIRROR_VARIABLE, from_environment) if from_environment else ("data.mirror", mirror)
     if not value:
         return []
-    parts = urlsplit(value)
+    try:
+        parts, folder = urlsplit(value), Path(value).expanduser()
+    except (ValueError, RuntimeError) as error:  # half an address of IPv6; a user that there is not
+        raise UserError(f"{key} = {value!r} leads nowhere ({error}). Fix: a folder, or a base URL.") from None
     if parts.scheme in ("http", "https"):
         base = f"{value.rstrip('/')}/{source.dataset}"
         return [_Place(key, base, lambda name: _read_url(f"{base}/{quote(name)}"))]
     if "://" in value and (parts.scheme != "file" or parts.netloc not in ("", "localhost")):
         allowed = "a folder, or a base URL beginning with http://, https:// or file:///"
         raise not_allowed(key, value, allowed, "for example data.mirror: ~/datasets")
-    folder = Path(unquote(parts.path)) if parts.scheme == "file" else Path(value).expanduser()
+    if parts.scheme == "file":
+        folder = Path(unquote(parts.path))
     return [_folder_place(key, folder / source.dataset)]
 
 

@@ -16,6 +16,8 @@ from pipeline.errors import UserError
 
 LIMIT = 10.0
 """Largest input, in standard deviations."""
+LARGEST = 1e100
+"""A number beyond it is a mistake: its square may already be infinite."""
 MOST_CATEGORIES = 100
 """The rarer ones of a column have no feature of their own."""
 
@@ -35,6 +37,11 @@ def is_number(values: Any) -> bool:
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return bool(is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype))
+
+
+def endless(values: np.ndarray) -> bool:
+    """Whether a number is infinite, or as good as infinite; missing ones (nan) are not."""
+    return bool((np.abs(values) > LARGEST).any())
 
 
 def standard(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
@@ -58,9 +65,10 @@ def standard(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
 
 def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str, Any] | None, str | None]:
     missing = np.isnan(values)
-    if np.isinf(values).any():
+    if endless(values):
         raise UserError(
-            f"data: column {name!r} holds infinite numbers. Fix: leave those cells empty, or drop the column."
+            f"data: column {name!r} holds infinite numbers, or some beyond {LARGEST:g}. Fix: leave those cells empty,"
+            " or drop the column."
         )
     mean, deviation = standard(values, owners)
     if missing.all():

@@ -52,14 +52,24 @@ def read(file: Path) -> Any:
         reason = " ".join(str(error).split())
         fix = "save it as UTF-8" if "UTF8" in reason else "correct the file"
         raise UserError(f"{file} cannot be read ({reason[:200]}). Fix: {fix}.") from None
-    if file.suffix.lower() != ".parquet" and any(pa.types.is_binary(kind) for kind in table.schema.types):
+    binary = file.suffix.lower() != ".parquet" and any(pa.types.is_binary(kind) for kind in table.schema.types)
+    names = _names(table)
+    if binary or not names:
         raise UserError(f"{file} cannot be read (its texts are not UTF-8). Fix: save it as UTF-8.")
-    twice = [name for name in table.column_names if table.column_names.count(name) > 1]
+    twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise UserError(f"{file}: column {twice[0]!r} is there twice. Fix: rename one.")
     if not table.num_rows:
         raise UserError(f"{file} holds no rows. Fix: write some.")
     return _frame(table)
+
+
+def _names(table: Any) -> list[str]:
+    """Of the columns; none if they are not UTF-8."""
+    try:
+        return list(table.column_names)
+    except UnicodeDecodeError:
+        return []
 
 
 def _text(file: Path) -> Any:

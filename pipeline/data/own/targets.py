@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.own.columns import LARGEST, endless
 from pipeline.errors import UserError
 
 MOST_CLASSES = 20
@@ -34,8 +35,8 @@ def described(key: str, values: np.ndarray, task: str) -> dict[str, Any]:
             raise UserError(
                 f"{key}: it holds texts, such as {values[0]!r}, and data.task is regression. Fix: data.task: auto."
             )
-        if not np.isfinite(values.astype(np.float64)).all():
-            raise UserError(f"{key}: it holds infinite numbers. Fix: remove those samples.")
+        if endless(values.astype(np.float64)):
+            raise UserError(f"{key}: it holds infinite numbers, or some beyond {LARGEST:g}. Fix: remove those samples.")
         if len(distinct) < 2:
             raise UserError(f"{key}: it is {distinct[0]} throughout. Fix: name the column to predict.")
         return {"classes": []}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.data.raw import RawDataset
+from pipeline.data.raw import UNREADABLE, RawDataset
 from pipeline.data.sets.base import Contents, Dataset
 from pipeline.errors import UserError, not_allowed
 
@@ -65,7 +64,7 @@ def _loaded(file: Path) -> dict[str, np.ndarray]:
             found = {name: opened[name] for name in opened.files}
     except FileNotFoundError:
         raise UserError(f"data.path: {file} does not exist. Fix: the path of an .npz file.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         fix = "store numbers and texts, no Python objects" if "pickle" in str(error) else "write it by numpy.savez"
         raise UserError(f"data.path: {file} cannot be read ({' '.join(str(error).split())}). Fix: {fix}.") from None
     strange = [name for name in found if name not in KNOWN]
@@ -80,6 +79,8 @@ def _loaded(file: Path) -> dict[str, np.ndarray]:
 
 
 def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str) -> None:
+    from pipeline.data.own.columns import LARGEST, endless
+
     if X.dtype.kind not in "biuf":
         raise not_allowed(f"dtype of X{suffix}", str(X.dtype), "numbers", "encode categories, or take data.name: table")
     if X.ndim not in (2, 3, 4):
@@ -92,8 +93,8 @@ def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str)
         raise not_allowed(f"shape of y{suffix}", y.shape, f"[{len(X)}], one target per sample", "reshape it")
     if not len(X):
         raise UserError(f"X{suffix} holds no samples. Fix: store some, or leave it out.")
-    if np.isinf(X).any():
-        raise UserError(f"X{suffix} holds infinite numbers. Fix: nan stands for a missing number.")
+    if endless(X):
+        raise UserError(f"X{suffix} holds infinite numbers, or some beyond {LARGEST:g}. Fix: nan for missing ones.")
 
 
 def _texts(values: np.ndarray) -> np.ndarray:
