@@ -252,7 +252,7 @@ def describe(hint: Any, metadata: Any) -> str:
         return f"{nouns[hint]}, {limits}" if limits else nouns[hint]
     if get_origin(hint) is list:
         (inner,) = get_args(hint)
-        plural = {int: "whole numbers", float: "numbers"}.get(inner, "lists of whole numbers")
+        plural = {int: "whole numbers", float: "numbers", str: "texts"}.get(inner, "lists of whole numbers")
         return f"a list of {plural}"
     if get_origin(hint) is dict and get_origin(get_args(hint)[1]) is list:
         return "a mapping of names to lists of values"

@@ -15,6 +15,7 @@ from pipeline.data.sets.registry import DATASETS
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Algorithm
 from pipeline.methods.registry import fits
+from pipeline.params import reference
 from pipeline.params.reading import schema
 from pipeline.problems.registry import PROBLEMS
 
@@ -51,7 +52,21 @@ def written() -> dict[Path, str]:
         PARAMS: params,
         README: re.sub(r"^(\| another data set \| `data.name`: ).*$", rf"\1{sets} |", readme, flags=re.MULTILINE),
         PAGE: _page(),
+        **_reference(),
     }
+
+
+def _reference() -> dict[Path, str]:
+    families = {
+        title.replace(" ", "-").removeprefix("general-"): (title, methods_in(room))
+        for room, (_, title, _) in ROOMS.items()
+    }
+    pages = {f"{name}.md": reference.methods_page(*each) for name, each in families.items()}
+    pages["settings.md"] = reference.settings_page()
+    pages["partition-and-problems.md"] = reference.dealt_page()
+    pages["commands.md"] = reference.commands_page(Path("Makefile").read_text(encoding="utf-8"))
+    pages["python.md"] = reference.python_page()
+    return {reference.FOLDER / name: text for name, text in pages.items()}
 
 
 def methods_in(room: str) -> list[Algorithm]:
