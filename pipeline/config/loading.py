@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import json
 import types
+import warnings
 from collections.abc import Hashable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 
 from pipeline.config.spec import Named, Section
 from pipeline.errors import UserError
@@ -67,8 +68,15 @@ def read_yaml(path: Path, yaml: YAML | None = None) -> dict[str, Any]:
 
 def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
     """A text as `read_yaml` has a file. name: where it comes from, for the messages."""
+    if len(text) > LENGTH or _brackets(text) > DEPTH:
+        raise UserError(
+            f"{name}: {len(text)} characters, nested in up to {_brackets(text)} brackets, are no settings. Fix: at most"
+            f" {LENGTH} and {DEPTH}."
+        )
     try:
-        tree = (yaml or YAML(typ="safe", pure=True)).load(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
+            tree = (yaml or YAML(typ="safe", pure=True)).load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -84,8 +92,8 @@ def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
     return tree
 
 
-DEPTH, VALUES = 30, 100_000
-"""Levels and values that a file of settings may have: more come of a mistake, or of an anchor that contains itself."""
+DEPTH, VALUES, LENGTH = 30, 100_000, 1_000_000
+"""Levels, values and characters that a file of settings may have; more come of a mistake, or of a recursive anchor."""
 
 
 def require_plain(tree: dict[str, Any], name: str) -> None:
@@ -111,6 +119,15 @@ def require_plain(tree: dict[str, Any], name: str) -> None:
             _printable(value, at)
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise UserError(f"{at}: a whole number of more than 18 digits. Fix: a smaller one.")
+
+
+def _brackets(text: str) -> int:
+    """Most brackets open at once: the parser takes quadratic time to find out."""
+    depth = most = 0
+    for letter in text:
+        depth = max(0, depth + (letter in "[{") - (letter in "]}"))
+        most = max(most, depth)
+    return most
 
 
 def _printable(text: str, at: str) -> None:

@@ -185,7 +185,7 @@ def _row(record: type, name: str) -> str:
     text = field.metadata["description"]
     symbol = found[1] if (found := _SYMBOL.search(text)) else ""
     allowed = describe(get_type_hints(record, include_extras=True)[name], field.metadata)
-    default = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+    default = getattr(record(), name)
     cells = f"`{name}`", f"`{json.dumps(default)}`", allowed, symbol, _SYMBOL.sub("", text)
     return f"| {' | '.join(map(_cell, cells))} |"
 

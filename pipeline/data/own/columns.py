@@ -16,8 +16,8 @@ from pipeline.errors import UserError
 
 LIMIT = 10.0
 """Largest input, in standard deviations."""
-LARGEST = 1e100
-"""A number beyond it is a mistake: its square may already be infinite."""
+LARGEST = 1e30
+"""A number beyond it is a mistake; in float32 it would soon be infinite."""
 MOST_CATEGORIES = 100
 """The rarer ones of a column have no feature of their own."""
 
