@@ -71,8 +71,9 @@ def connect(tracking: Tracking, root: Path) -> Store:
     client = MlflowClient(tracking_uri=uri)
     if not uri.startswith(_SQLITE):
         return Store(uri, client, _experiment(client, tracking.experiment, None))
-    # Two processes that create the tables of a new database at the same time: one of them dies.
-    with _locked(root / ".locks" / "mlflow.lock"):
+    # Two processes that create the tables of a new database at the same time: one of them dies. The lock lies beside
+    # the database, which several clones may share.
+    with _locked(Path(f"{uri.removeprefix(_SQLITE)}.lock")):
         return Store(uri, client, _experiment(client, tracking.experiment, (root / "mlartifacts").resolve()))
 
 

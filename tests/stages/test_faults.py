@@ -1,0 +1,194 @@
+"""Folders that take no file, memory that is not there, locks and clocks: a line, and how to go on."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.command import Paths, answering, run
+from pipeline.config.spec import override
+from pipeline.data.datasets import load, prepare
+from pipeline.data.partition import make_partition
+from pipeline.errors import UserError
+from pipeline.params import Params
+from pipeline.params.resolve import resolve
+from pipeline.training.setup import build_problem
+from tests.stages.project import BIN
+
+STAGES = ("check", "download", "partition", "train", "evaluate")
+SETTINGS = "model: {name: linear}\ntrain: {rounds: 4, eval_every: 2, checkpoint_every: 2, accelerator: cpu}\n"
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*noload.*"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred.*"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+class Disk:
+    """Every file that is opened for writing below `folder` fails with `number`; None: it does not."""
+
+    folder, number = "", None
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.number is None or event not in ("open", "os.mkdir"):
+            return
+        path = str(arguments[0])
+        writes = event == "os.mkdir" or bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        inside = os.path.abspath(path).startswith(self.folder) and "mlflow.db" not in path
+        if writes and inside:
+            raise OSError(self.number, os.strerror(self.number), path)
+
+
+DISK = Disk()
+sys.addaudithook(DISK)  # cannot be taken off; does nothing without a number
+
+
+def stage(name: str) -> int:
+    """Run it here; its exit code."""
+    module = importlib.import_module(f"stages.{name}")
+    command = getattr(module, {"train": "train_stage"}.get(name, name))
+    try:
+        run(command)
+    except SystemExit as error:
+        return int(error.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    """A folder in which every stage has run once."""
+    folder, before = tmp_path_factory.mktemp("faults"), Path.cwd()
+    shutil.copyfile(empty_store, folder / "mlflow.db")
+    (folder / "params.yaml").write_text(SETTINGS)
+    os.chdir(folder)
+    try:
+        assert [stage(name) for name in STAGES] == [0] * 5
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def broken(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    monkeypatch.chdir(finished)
+    DISK.folder = str(finished)
+    yield DISK
+    DISK.number = None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+@pytest.mark.parametrize("name", STAGES)
+def test_a_folder_that_takes_no_file_is_named_in_a_line(
+    broken: Disk, name: str, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken.number = number
+    code = stage(name)
+    broken.number = None
+    said = capsys.readouterr().err
+    complaint = [line for line in said.splitlines() if line.startswith("error:")]
+    assert code == 1
+    assert len(complaint) == 1, said
+    assert f"{os.strerror(number)}. Fix: " in complaint[0]
+    assert "Traceback" not in said
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 20070701056 bytes"
+        ),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_out_of_memory_is_said_in_a_line(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        answering(lambda: _raise(error))
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: out of memory (")
+    assert "Fix: a smaller federation.batch_size" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"federation.batch_size": 2 * 10**9}, {"federation.validation_batch_size": 2 * 10**9}]
+)
+def test_minibatches_that_no_memory_holds_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
+    prepare("digits", tmp_path / "raw")
+    raw = load(tmp_path / "raw")
+    params = resolve(override(Params(), {"model.name": "linear", **settings}))
+    dealt = make_partition(raw.train_labels, "digits", 10, params.partition, 0)
+    with pytest.raises(UserError, match=rf"{next(iter(settings))} = 2000000000.* GB, and this machine has .*Fix"):
+        build_problem(params, raw, dealt, torch.device("cpu"))
+
+
+def test_a_clock_that_jumps_changes_no_number(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour back and a day ahead, in turn, while the same run is made again."""
+    monkeypatch.chdir(finished)
+    model, rows = Paths.model.read_bytes(), _rows()
+    real, jumps = time.time, iter([-3600.0, 86400.0] * 100_000)
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+    assert stage("train") == 0
+    assert Paths.model.read_bytes() == model
+    assert _rows() == rows
+
+
+def _rows() -> list[list[str]]:
+    """Of history.csv, without the seconds."""
+    lines = [line.split(",") for line in (Paths.results / "history.csv").read_text().splitlines()]
+    place = lines[0].index("seconds")
+    return [line[:place] + line[place + 1 :] for line in lines]
+
+
+@pytest.mark.slow
+def test_a_second_repro_is_refused_and_the_first_ends_well(project) -> None:
+    """While the first one's stage holds DVC's lock."""
+    project.edit("seed: 0 #", "seed: 1 #")
+    command = {
+        "cwd": project.folder,
+        "env": project.environment(),
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
+    first = subprocess.Popen([str(BIN / "dvc"), "repro", "--single-item", "check"], **command)
+    deadline = time.monotonic() + 60
+    lock = project.folder / ".dvc" / "tmp" / "rwlock"
+    while time.monotonic() < deadline and not (lock.is_file() and str(first.pid) in lock.read_text()):
+        time.sleep(0.01)
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        said = project.dvc("repro", "--single-item", "check", ok=False)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert f"PID {first.pid}" in said
+    assert "busy" in said
+    assert "Traceback" not in said
+    assert first.wait(timeout=60) == 0, first.communicate()[0]
+
+
+@pytest.mark.slow
+def test_a_damaged_lock_file_is_named_by_dvc(project) -> None:
+    (project.folder / "dvc.lock").write_text("stages: [\n")
+    said = project.dvc("repro", ok=False)
+    assert "dvc.lock' is invalid" in said
+    assert "Traceback" not in said
