@@ -188,7 +188,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def _wrong_values(record: type[Section], tree: dict[str, Any]) -> Iterator[str]:
     """One line per parameter whose value is not allowed."""
     try:
-        _validated(record, tree)
+        yield from _booleans(record, _validated(record, tree), tree)
     except ValidationError as error:
         seen: set[str] = set()
         for problem in error.errors():
@@ -196,6 +196,17 @@ def _wrong_values(record: type[Section], tree: dict[str, Any]) -> Iterator[str]:
             if key not in seen:
                 seen.add(key)
                 yield _wrong_value(key, _value_at(tree, key), field, hint)
+
+
+def _booleans(record: type[Section], found: Any, tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Where true or false was taken for 1 or 0: pydantic does so among the words of a Literal."""
+    hints = get_type_hints(record, include_extras=True)
+    for field in dataclasses.fields(record):
+        value, kept = tree.get(field.name), getattr(found, field.name)
+        if isinstance(value, dict) and _is_section(hints[field.name]):
+            yield from _booleans(hints[field.name], kept, value, f"{prefix}{field.name}.")
+        elif isinstance(value, bool) and not isinstance(kept, bool):
+            yield _wrong_value(f"{prefix}{field.name}", value, field, hints[field.name])
 
 
 def _locate(record: type[Section], loc: tuple[int | str, ...]) -> tuple[str, dataclasses.Field[Any], Any]:

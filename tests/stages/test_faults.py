@@ -68,7 +68,7 @@ def stage(name: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+def ran_once(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
     """A folder in which every stage has run once."""
     folder, before = tmp_path_factory.mktemp("faults"), Path.cwd()
     shutil.copyfile(empty_store, folder / "mlflow.db")
@@ -82,9 +82,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Pat
 
 
 @pytest.fixture
-def broken(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    monkeypatch.chdir(finished)
-    DISK.folder = str(finished)
+def broken(ran_once: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    monkeypatch.chdir(ran_once)
+    DISK.folder = str(ran_once)
     yield DISK
     DISK.number = None
 
@@ -141,9 +141,9 @@ def test_minibatches_that_no_memory_holds_are_refused(tmp_path: Path, settings: 
         build_problem(params, raw, dealt, torch.device("cpu"))
 
 
-def test_a_clock_that_jumps_changes_no_number(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_jumps_changes_no_number(ran_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour back and a day ahead, in turn, while the same run is made again."""
-    monkeypatch.chdir(finished)
+    monkeypatch.chdir(ran_once)
     model, rows = Paths.model.read_bytes(), _rows()
     real, jumps = time.time, iter([-3600.0, 86400.0] * 100_000)
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
