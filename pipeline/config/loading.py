@@ -201,7 +201,7 @@ def _wrong_values(record: type[Section], tree: dict[str, Any]) -> Iterator[str]:
 def _booleans(record: type[Section], found: Any, tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """Where true or false was taken for 1 or 0: pydantic does so among the words of a Literal."""
     hints = get_type_hints(record, include_extras=True)
-    for field in dataclasses.fields(record):
+    for field in dataclasses.fields(cast(Any, record)):
         value, kept = tree.get(field.name), getattr(found, field.name)
         if isinstance(value, dict) and _is_section(hints[field.name]):
             yield from _booleans(hints[field.name], kept, value, f"{prefix}{field.name}.")
