@@ -36,7 +36,7 @@ def check(params: Params, paths: Paths) -> None:
 
 def try_network(params: Params) -> None:
     """UserError for a network that cannot be had, or does not fit the data set."""
-    resolved, info = resolve(params), params.data.dataset.info
+    resolved, info = foreseen(params), params.data.dataset.info
     name = resolved.model.name
     if info:
         classes = resolved.partition.few_shot.ways if info.few_shot else info.classes

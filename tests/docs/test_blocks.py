@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from pipeline.config.loading import checked, parsed
 from pipeline.federation.settings import Server, SiteSettings
 from pipeline.params.reading import params_from
-from pipeline.params.resolve import resolve
+from pipeline.params.resolve import foreseen
 from pipeline.params.rules import check_rules
 from stages.recipe import list_recipes
 from tests.docs.pages import ROOT, Block, blocks, commands
@@ -52,7 +52,7 @@ def test_yaml_is_accepted(block: Block) -> None:
     if kind is None:
         params = params_from(tree, block.name)
         check_rules(params)
-        resolve(params)
+        foreseen(params)
     else:
         checked(kind, REQUIRED.get(kind, {}) | tree, block.name)
 

@@ -15,7 +15,7 @@ from pipeline.config.spec import dotted
 from pipeline.params import Params
 from pipeline.params.decides import STAGES, of_stage
 from pipeline.params.reading import load_params, params_from
-from pipeline.params.resolve import resolve
+from pipeline.params.resolve import foreseen
 from pipeline.params.rules import check_rules
 from tests.fuzz.common import answer_to, cases
 
@@ -45,7 +45,7 @@ partition: {scheme: dirichlet, dirichlet: {clients: 5}}
 def examined(params: Params) -> Params:
     """As `stages.check` does: rules, every `auto`, and what decides each stage."""
     check_rules(params)
-    resolved = resolve(params)
+    resolved = foreseen(params)
     for stage in STAGES:
         of_stage(resolved, stage)
     return params

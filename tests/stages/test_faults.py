@@ -180,10 +180,10 @@ def test_a_second_repro_is_refused_and_the_first_ends_well(project) -> None:
         said = project.dvc("repro", "--single-item", "check", ok=False)
     finally:
         os.kill(first.pid, signal.SIGCONT)
-    assert f"PID {first.pid}" in said
-    assert "busy" in said
+        output, _ = first.communicate(timeout=100)
+    assert f"PID {first.pid}" in said or "Unable to acquire lock" in said
     assert "Traceback" not in said
-    assert first.wait(timeout=60) == 0, first.communicate()[0]
+    assert first.returncode == 0, output
 
 
 @pytest.mark.slow
