@@ -39,7 +39,7 @@ def try_network(params: Params) -> None:
     resolved, info = foreseen(params), params.data.dataset.info
     name = resolved.model.name
     if info:
-        classes = resolved.partition.few_shot.ways if info.few_shot else info.classes
+        classes = resolved.partition.few_shot.ways if info.few_shot else info.classes or 1
         models.build(name, info.channels, info.size, classes, resolved.model.options)
     elif name != "auto" and not params.data.dataset.problem:
         models.source_files(name)
