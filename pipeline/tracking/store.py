@@ -68,12 +68,13 @@ def connect(tracking: Tracking, root: Path) -> Store:
     from mlflow import MlflowClient
 
     uri = resolve_uri(tracking, root)
-    client = MlflowClient(tracking_uri=uri)
     if not uri.startswith(_SQLITE):
+        client = MlflowClient(tracking_uri=uri)
         return Store(uri, client, _experiment(client, tracking.experiment, None))
-    # Two processes that create the tables of a new database at the same time: one of them dies. The lock lies beside
-    # the database, which several clones may share.
+    # A client creates the tables of a new database; of two processes that do so at the same time one dies. The lock lies
+    # beside the database, which several clones may share.
     with _locked(Path(f"{uri.removeprefix(_SQLITE)}.lock")):
+        client = MlflowClient(tracking_uri=uri)
         return Store(uri, client, _experiment(client, tracking.experiment, (root / "mlartifacts").resolve()))
 
 
@@ -104,7 +105,7 @@ def _experiment(client: MlflowClient, name: str, artifacts: Path | None) -> str:
 
 
 @contextmanager
-def _locked(path: Path, wait: float = 15.0) -> Iterator[None]:
+def _locked(path: Path, wait: float = 60.0) -> Iterator[None]:
     """One process at a time; TimeoutError rather than waiting for ever on a stuck one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait
