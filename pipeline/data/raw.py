@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ FURTHER = ("owners", "groups")
 """Arrays that only a user's own data have."""
 UNREADABLE = (
     *(OSError, EOFError, ValueError, ArithmeticError, MemoryError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
 )
 """What numpy raises for a damaged .npy or .npz file."""
 VALIDATION, SELECTION = -1, -2

@@ -71,8 +71,8 @@ def connect(tracking: Tracking, root: Path) -> Store:
     if not uri.startswith(_SQLITE):
         client = MlflowClient(tracking_uri=uri)
         return Store(uri, client, _experiment(client, tracking.experiment, None))
-    # A client creates the tables of a new database; of two processes that do so at the same time one dies. The lock lies
-    # beside the database, which several clones may share.
+    # A client creates the tables of a new database; of two processes that do so at once one dies. The lock lies beside
+    # the database, which several clones may share.
     with _locked(Path(f"{uri.removeprefix(_SQLITE)}.lock")):
         client = MlflowClient(tracking_uri=uri)
         return Store(uri, client, _experiment(client, tracking.experiment, (root / "mlartifacts").resolve()))
