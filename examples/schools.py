@@ -29,5 +29,5 @@ if __name__ == "__main__":
         print(f"{algorithm}: R2 {found.metrics['test_r2']:.3f} on the test set")
     print(pd.concat([found.weights.head(), found.weights.tail()]).to_string(index=False))
     print("settled:", found.settled, "suspicious:", found.suspicious)
-    found.plot_weights().savefig(page.with_suffix(".png"), dpi=80)
+    found.plot_weights().savefig(page.with_suffix(".png"), dpi=60)
     found.report(page)
