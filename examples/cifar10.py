@@ -48,11 +48,11 @@ if __name__ == "__main__":
         validation=(server[0][:300], server[1][:300]),
         selection=(server[0][300:], server[1][300:]),
         test=images(folder / "test.parquet", 2000),
-        rounds=900,
+        rounds=400,
         batch_size=16,
         participation=0.5,
         product_batch_size="shared",
-        eval_every=150,
+        eval_every=100,
     )
     print(found.weights.to_string(index=False))
     print(f"test accuracy {found.metrics['test_accuracy']:.3f}; suspicious: {found.suspicious}")
