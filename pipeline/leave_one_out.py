@@ -76,7 +76,7 @@ def _fit_without(found: Fit, client: int) -> Fit:
 
 
 def without(partition: Partition, client: int) -> Partition:
-    """The same partition but for that client; its samples are then nobody's."""
+    """The same partition but for that client; no client holds its samples then."""
     kept = [i for i in range(partition.clients) if i != client]
 
     def parts(prefix: str) -> dict[str, np.ndarray]:
