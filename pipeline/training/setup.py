@@ -15,6 +15,7 @@ from pipeline.data.partition import Partition
 from pipeline.data.raw import DatasetInfo, RawDataset
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
+from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
@@ -173,7 +174,11 @@ def build_context(params: Params, problem: Problem, share: Share, *, screened: b
         oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
         hyper=params.hyper,
         federation=Federation(
-            federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
+            federation.sampling,
+            federation.participation,
+            int(federation.batch_size),
+            federation.aggregation,
+            robust.chosen(params.robust),
         ),
         seed=params.seed,
         share=share,
