@@ -137,17 +137,17 @@ def searched(study: Study, profile: Profile) -> list[Cell]:
 
 
 def cells(study: Study, profile: Profile, found: Mapping[str, Row] | None) -> list[Cell]:
-    """The runs that are reported, with the winners; found: None = without."""
+    """The runs that are reported, with the winners, seed by seed; found: None = without."""
     own = dict(study.rows)
     if found is not None:
         own = {row: options | winner(study, profile, row, found) for row, options in own.items()}
     return [
         Cell(part, row, data, fault, share, seed, profile.rounds, profile.batch_size, screened, tuple(own[row].items()))
         for part, runs in profile.runs.items()
-        for screened in runs.screening
-        for data in runs.data or DATA
         for seed in runs.seeds
+        for data in runs.data or DATA
         for share in runs.shares or SHARES
         for fault in runs.faults
         for row in runs.rows or study.rows
+        for screened in runs.screening
     ]
