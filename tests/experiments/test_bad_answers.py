@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.bad_answers import plan
+from experiments.bad_answers import page, plan
 from experiments.bad_answers.federations import DATA, FAULTS, HONEST, federation
 from experiments.bad_answers.lying import Lying, oracle
 from experiments.bad_answers.params import Profile, Runs, Search, Study
@@ -161,3 +161,22 @@ def test_mistakes_in_params_yaml_are_answered_before_anything_runs(change, parts
         plan.load(path)
     for part in (*parts, "Fix:"):
         assert part in str(caught.value)
+
+
+def test_the_page_compares_with_the_run_without_the_bad_clients(tmp_path):
+    """Only data sets and seeds whose runs are all there count; a run lost 30 points at most."""
+    study = Study(rows={"a": {"algorithm": "average"}, "b": {"algorithm": "afl"}})
+    profile = Profile(runs={"main": Runs(data=["table"], faults=[HONEST, "noise"], shares=["third"], seeds=[0, 1, 2])})
+    cells = plan.cells(study, profile, None)
+    rows = []
+    for each in cells:
+        value = 0.9 if each.fault == HONEST else 0.8 - 0.2 * (each.row == "b") * each.seed
+        about = {"device": "cpu", "date": "today", "commit": "abc"}
+        rows.append({"key": each.key, "accuracy": value, **about})
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))  # of the last seed one is missing
+    text = page.write_page(study, profile, cells, path, tmp_path / "out").read_text()
+    assert "*8 of 12 runs, seeds 0, 1, " in text
+    assert "| a | 90.0 | 80.0 | 10.0 |" in text
+    assert "| b | 90.0 | 70.0 | 30.0 |" in text
+    assert "code abc" in text
