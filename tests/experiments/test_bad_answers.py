@@ -85,9 +85,10 @@ def test_answers_at_the_servers_model_are_multiplied(algorithm):
         torch.testing.assert_close(one, k[:, None] * two)
 
 
-def test_local_steps_are_honest_and_their_change_is_multiplied():
-    made, problem, context = lying("scaled")
-    honest = dataclasses.replace(context, oracle=FusedLocal(problem.honest))
+@pytest.mark.parametrize("screen", [None, Screen(100.0, 1.0, 12)], ids=["all count", "screened"])
+def test_local_steps_are_honest_and_their_change_is_multiplied(screen):
+    made, problem, context = lying("scaled", screen)
+    honest = dataclasses.replace(context, oracle=FusedLocal(problem.honest), screen=None)
     start, clients = problem.initial(0), torch.arange(12)
     said, true = (local_training.train(each, start, clients).models - start for each in (context, honest))
     k = torch.from_numpy(np.where(made.bad, 10.0, 1.0)).float()

@@ -33,7 +33,7 @@ class Krum(Section):
 
 def scores(rows: Tensor, bad: int) -> Tensor:
     """rows [n, d], f -> [n]; smaller = closer to the others."""
-    # Not by inner products: a row a thousand times as long would leave nothing of the others' differences.
+    # Not by inner products: of changes that have much in common they would leave nothing of the differences.
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     return distances.sort(dim=1).values[:, 1 : len(rows) - bad - 1].sum(1)  # the first is the row itself
 
