@@ -47,6 +47,8 @@ def write_page(study: Study, profile: Profile, cells: Sequence[Cell], results: P
             text += [f"## {data.capitalize()}", table(study, [pair for pair in main if pair[0].data == data])]
     if screened := [(cell, row) for cell, row in used if cell.part == "screening"]:
         text += ["## With and without screening", about_screening(study, screened)]
+    if strict := [(cell, row) for cell, row in used if cell.part == "strict"]:
+        text += ["## A stricter screening", about_strict(study, strict, main)]
     if profile.search.grids:
         text += ["## Parameters", parameters(study, profile, held)]
     out.mkdir(parents=True, exist_ok=True)
@@ -121,6 +123,26 @@ def about_screening(study: Study, pairs: Measured) -> str:
             gone = sum("failed" in found for found in off)
             shown = [_percent(found["accuracy"] for found in side) for side in (on, off)]
             lines.append(_line([row, *shown, f"{gone} of {len(off)}"]))
+    return "\n".join(lines)
+
+
+def about_strict(study: Study, pairs: Measured, main: Measured) -> str:
+    """Ten times, under a factor that lets ten times through and one that does not."""
+    factor = next(cell.screening for cell, _ in pairs)
+    lines = [
+        f"Four of twelve clients send ten times what they computed, with `screening.factor` 100 (the default) and"
+        f" {factor:g}.",
+        "",
+        _line(["method", "without, 100", f"without, {factor:g}", "times 10, 100", f"times 10, {factor:g}"]),
+        _line(["--", *["--:"] * 4]),
+    ]
+    for row in dict.fromkeys(cell.row for cell, _ in pairs):
+        shown = [row]
+        for fault in (HONEST, "scaled"):
+            own = {_where(cell): found["accuracy"] for cell, found in pairs if (cell.row, cell.fault) == (row, fault)}
+            usual = [found["accuracy"] for cell, found in main if cell.row == row and _where(cell) in own]
+            shown += [_percent(usual), _percent(own.values())]
+        lines.append(_line(shown))
     return "\n".join(lines)
 
 

@@ -20,7 +20,9 @@ class Runs(Section):
     faults: list[str] = param([], "names")
     shares: list[str] = param([], "of bad clients; [] = all")
     seeds: list[int] = param([0], "of the federation and of the run")
-    screening: list[bool] = param([True], "whether answers out of proportion are left out")
+    screening: list[bool | float] = param(
+        [True], "answers out of proportion are left out; a number = `screening.factor` in place of the default's"
+    )
 
 
 @dataclass(frozen=True)

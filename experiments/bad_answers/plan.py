@@ -42,7 +42,7 @@ class Cell:
     seed: int
     rounds: int
     batch_size: int
-    screening: bool
+    screening: bool | float
     options: tuple[tuple[str, Any], ...]
 
     def __str__(self) -> str:
@@ -141,7 +141,7 @@ def cells(study: Study, profile: Profile, found: Mapping[str, Row] | None) -> li
     own = dict(study.rows)
     if found is not None:
         own = {row: options | winner(study, profile, row, found) for row, options in own.items()}
-    return [
+    every = [
         Cell(part, row, data, fault, share, seed, profile.rounds, profile.batch_size, screened, tuple(own[row].items()))
         for part, runs in profile.runs.items()
         for seed in runs.seeds
@@ -151,3 +151,4 @@ def cells(study: Study, profile: Profile, found: Mapping[str, Row] | None) -> li
         for row in runs.rows or study.rows
         for screened in runs.screening
     ]
+    return sorted(every, key=lambda cell: cell.seed)

@@ -11,6 +11,7 @@ from experiments.bad_answers.lying import Lying, oracle
 from experiments.bad_answers.plan import Cell, settings
 from experiments.results import Row
 from experiments.trust.running import share_right
+from pipeline.config.sections import Screening
 from pipeline.config.spec import override
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Federation as Participation
@@ -18,9 +19,6 @@ from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
 from pipeline.training.loop import Loop
 from pipeline.training.rows import NotFinite
-
-FACTOR = 100.0
-"""`screening.factor` of the library."""
 
 
 def outcome(cell: Cell, about: dict[str, Any]) -> Row:
@@ -33,7 +31,8 @@ def outcome(cell: Cell, about: dict[str, Any]) -> Row:
     problem = Lying(made.model(), made.data(), factors=factors)
     method = ALGORITHMS[algorithm]
     # A run without half of its clients goes on here: that it stops by default is no accuracy.
-    screen = Screen(FACTOR, 1.0, problem.clients) if cell.screening else None
+    factor = Screening().factor if cell.screening is True else cell.screening
+    screen = Screen(factor, 1.0, problem.clients) if factor else None
     context = method.context(
         oracle=oracle(method.context, problem, screen),
         hyper=hyper,
