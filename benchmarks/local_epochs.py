@@ -26,7 +26,7 @@ from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.data.schemes.quantity import power_law_sizes
 from pipeline.errors import UserError
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.problems.consensus import Consensus
 from pipeline.training.evaluation import accuracy
@@ -93,7 +93,7 @@ def train_once(problem: Consensus, root: Path, seed: int) -> tuple[float, float]
     return seconds, accuracy(problem, module.served, data.test_images, data.test_labels)
 
 
-def _params() -> Params:
+def _params() -> Resolved:
     return resolve(override(Params(), SETTINGS))
 
 

@@ -17,7 +17,7 @@ from pipeline.config.spec import override
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem
 from pipeline.training.resume import ResumeFolder
@@ -126,7 +126,7 @@ def equal_clients(raw: RawDataset, settings: dict[str, Any]) -> Case:
     return case(raw, {"partition.scheme": "iid", "federation.sampling": "fixed"} | settings)
 
 
-def params_of(settings: dict[str, Any]) -> Params:
+def params_of(settings: dict[str, Any]) -> Resolved:
     """These settings on top of the shipped ones, evaluations off."""
     return resolve(override(Params(), {"train.eval_every": 10**6} | settings))
 

@@ -69,10 +69,10 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     from pipeline.methods.consensus.robust import MEAN
     from pipeline.methods.registry import family
     from pipeline.params import Subset
-    from pipeline.params.resolve import problem_in_use, resolve
+    from pipeline.params.resolve import resolve
 
     params = resolve(former.parameters(settings))
-    problem, scheme = problem_in_use(params), params.partition.scheme
+    problem, scheme = params.problem, params.partition.scheme
     parts: dict[str, Any] = {
         "seed": params.seed,
         "data": params.data.name,

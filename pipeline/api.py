@@ -31,7 +31,7 @@ from pipeline.fitted import Fit
 from pipeline.in_memory import TARGET, Samples, assembled
 from pipeline.methods.registry import algorithm_named
 from pipeline.models import FlatModel
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
 from pipeline.params.tree import params_of
@@ -75,12 +75,12 @@ def fit(
     raw = assembled({"clients": clients, "validation": validation, "selection": selection, "test": test}, settings)
     params = _params(raw, algorithm, rounds, seed, model, settings)
     check_rules(params)
-    params = resolve(params, raw.info)
-    partition = partition_of(raw, params.data, params.partition, params.seed)
-    problem = build_problem(params, raw, partition, device_for(params.train.accelerator), _own_network(model, raw))
+    run = resolve(params, raw.info)
+    partition = partition_of(raw, run.data, run.partition, run.seed)
+    problem = build_problem(run, raw, partition, device_for(run.train.accelerator), _own_network(model, raw))
     for note in raw.notes:
         print(f"note: {note}", file=sys.stderr)
-    return _trained(params, raw, partition, problem, progress)
+    return _trained(run, raw, partition, problem, progress)
 
 
 def _params(raw: RawDataset, algorithm: str, rounds: int, seed: int, model: Any, settings: dict[str, Any]) -> Params:
@@ -141,7 +141,7 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
     return network
 
 
-def _trained(params: Params, raw: RawDataset, partition: Partition, problem: ImageProblem, progress: bool) -> Fit:
+def _trained(params: Resolved, raw: RawDataset, partition: Partition, problem: ImageProblem, progress: bool) -> Fit:
     """The rounds, with a record of each."""
     from tqdm.auto import tqdm
 
@@ -181,7 +181,7 @@ def _trained(params: Params, raw: RawDataset, partition: Partition, problem: Ima
     )
 
 
-def _replicates(params: Params, problem: Any, progress: bool) -> np.ndarray:
+def _replicates(params: Resolved, problem: Any, progress: bool) -> np.ndarray:
     """Weights of further runs, [B, N] (`pipeline.training.replicates`)."""
     from tqdm.auto import tqdm
 

@@ -17,7 +17,7 @@ from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.in_memory import plain
-from pipeline.params import Params
+from pipeline.params import Resolved
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.served import logits
 from pipeline.training.evaluation import weight_interval
@@ -36,7 +36,7 @@ class Fit:
     weights, [N], of methods that keep it.
     """
 
-    params: Params
+    params: Resolved
     raw: RawDataset = field(repr=False)
     partition: Partition = field(repr=False)
     problem: ImageProblem = field(repr=False)

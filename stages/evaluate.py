@@ -23,21 +23,21 @@ from pipeline.training.setup import build_problem, build_toy, device_for
 
 def evaluate(params: Params, paths: Paths) -> None:
     report = toy_report if params.data.name == TOY else image_report
-    print(report(resolve(params), paths, Record.load(paths.training)))
+    print(report(params, paths, Record.load(paths.training)))
     publish(paths.results, paths.model.parent, params.tracking, paths.root)
 
 
 def image_report(params: Params, paths: Paths, record: Record) -> str:
     raw, partition = load(paths.raw(params.data.name)).first(params.subset), Partition.load(paths.partition)
     use_tensor_cores(params.train.precision)
-    params = resolve(params, raw.info)
-    problem = build_problem(params, raw, partition, device_for(params.train.accelerator))
+    run = resolve(params, raw.info)
+    problem = build_problem(run, raw, partition, device_for(params.train.accelerator))
     model, data = problem.model, problem.data
     variables = {name: value.to(data.device) for name, value in load_variables(paths.model).items()}
     trained = len(problem.network(variables))
     if trained != model.d:
         raise UserError(
-            f"the network {params.model.name} has {model.d} parameters and was trained with {trained}: its code has"
+            f"the network {run.model.name} has {model.d} parameters and was trained with {trained}: its code has"
             " changed since. Fix: .venv/bin/dvc repro --force train"
         )
     example = data.test_images[:2].permute(0, 2, 3, 1).contiguous().cpu().numpy()
@@ -60,7 +60,7 @@ def served(problem: ImageProblem, variables: Variables) -> nn.Module:
 
 def toy_report(params: Params, paths: Paths, record: Record) -> str:
     no_model(paths.mlflow_model, "The toy problem has no network: w and x are in model.pt.")
-    return write_toy_report(build_toy(params), load_variables(paths.model), record, paths.results)
+    return write_toy_report(build_toy(resolve(params)), load_variables(paths.model), record, paths.results)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.command import PARENT, Paths, run
 from pipeline.config.spec import dotted
 from pipeline.data.datasets import load
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.report.record import describe
 from pipeline.sharing import Share
@@ -24,13 +24,12 @@ from pipeline.training.tasks import load_task
 
 
 def train_stage(params: Params, paths: Paths) -> None:
-    params = resolve_all(params, paths)
     share = share_of(params.train)
     with companions(share):
-        train_share(params, paths, share)
+        train_share(resolved(params, paths), paths, share)
 
 
-def resolve_all(params: Params, paths: Paths) -> Params:
+def resolved(params: Params, paths: Paths) -> Resolved:
     """Without any `auto`; of a user's own data that takes a look at them."""
     if params.data.dataset.info or params.data.dataset.problem:
         return resolve(params)
@@ -40,7 +39,7 @@ def resolve_all(params: Params, paths: Paths) -> Params:
     return found
 
 
-def train_share(params: Params, paths: Paths, share: Share) -> None:
+def train_share(params: Resolved, paths: Paths, share: Share) -> None:
     device = device_for(params.train.accelerator, params.train.devices)
     task = load_task(params, paths.raw(params.data.name), paths.partition, device)
     if share.rank:

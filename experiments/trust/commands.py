@@ -5,6 +5,7 @@
     page quick|full                      page.md and its picture, from all results of both profiles
     search [--only METHOD]               step sizes, by selection accuracy
     coverage                             how often the weights' intervals cover, over twenty seeds
+    scales                               what the scale of features, network and steps decides
 
 A new version of a method has the old one's parameters and so its cells: `run full --only primal_dual --again`.
 """
@@ -15,14 +16,15 @@ import argparse
 
 from experiments import provenance, workers
 from experiments.results import read
-from experiments.trust import coverage
+from experiments.trust import coverage, scales
 from experiments.trust.outcomes import run_cells
 from experiments.trust.params import Study
 from experiments.trust.plan import HERE, Cell, cells, load
 from experiments.trust.search import run_search, winners
 from pipeline.errors import not_allowed
 
-RESULTS, TRIALS, INTERVALS = HERE / "results.jsonl", HERE / "search.jsonl", HERE / "coverage.jsonl"
+RESULTS, TRIALS = HERE / "results.jsonl", HERE / "search.jsonl"
+INTERVALS, SCALES = HERE / "coverage.jsonl", HERE / "scales.jsonl"
 SECONDS = {
     **{"validation_only": 0.0005, "average": 0.001, "oracle_weights": 0.001, "afl": 0.0015, "primal_dual": 0.004},
     **{"fednest_general": 0.02, "fedbio": 0.02, "aggitd": 0.04, "fedbioacc": 0.04},
@@ -41,6 +43,9 @@ def perform(arguments: argparse.Namespace) -> None:
     if arguments.what == "coverage":
         coverage.run_seeds(INTERVALS, processes)
         return
+    if arguments.what == "scales":
+        scales.run_changes(SCALES, processes)
+        return
     wanted = cells_of(study, arguments.profile)
     if arguments.what == "plan":
         announce(wanted)
@@ -54,7 +59,7 @@ def perform(arguments: argparse.Namespace) -> None:
 
         provenance.require_clean()
         both = dict.fromkeys(cell for profile in ("quick", "full") for cell in cells_of(study, profile))
-        print(write_page(list(both), RESULTS, HERE, INTERVALS))
+        print(write_page(list(both), RESULTS, HERE, INTERVALS, SCALES))
 
 
 def cells_of(study: Study, profile: str) -> list[Cell]:

@@ -52,11 +52,11 @@ def interval(made: Federation, seed: int, rounds: int = ROUNDS, replicates: int 
     """The weights of a run from that seed, [N], and the ends of their intervals."""
 
     problem = ClientWeighting(made.model(), made.data())
-    labels = problem.data.validation_labels.numpy()
+    size = len(problem.data.validation_labels)
 
     def weights(b: int) -> np.ndarray:
         """Of the run, b = 0, or of its b-th replicate."""
-        own = with_validation(problem, resampled(labels, seed, b)) if b else problem
+        own = with_validation(problem, resampled(size, seed, b)) if b else problem
         assert isinstance(own, ClientWeighting)
         loop = start(own, LEAD, rounds, seed=key(seed, "replicate", b) if b else seed, batch_size=BATCH_SIZE)
         for _ in range(rounds):

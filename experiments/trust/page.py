@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from experiments.results import Row, read
+from experiments.trust import scales
 from experiments.trust.coverage import REPLICATES, ROUNDS, covered
 from experiments.trust.picture import common, draw, draw_validation
 from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
@@ -42,8 +43,11 @@ sizes sees.
 - A run that diverged counts as accuracy 0 with equal weights."""
 
 
-def write_page(cells: Sequence[Cell], results: Path, out: Path, intervals: Path | None = None) -> Path:
-    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_seeds`, if any."""
+def write_page(
+    cells: Sequence[Cell], results: Path, out: Path, intervals: Path | None = None, changes: Path | None = None
+) -> Path:
+    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_seeds`, if any. changes:
+    of `scales.run_changes`."""
     held = read(results)
     every = compared([held[cell.key] for cell in cells if cell.key in held])
     rows = [row for row in every if not setting(row["federation"])[1]]
@@ -58,6 +62,8 @@ def write_page(cells: Sequence[Cell], results: Path, out: Path, intervals: Path 
             text += about_validation(every, out)
         if intervals and intervals.is_file():
             text += about_intervals(list(read(intervals).values()))
+        if changes and changes.is_file():
+            text += about_scales(list(read(changes).values()))
         text += [f"## Where {LEAD} falls short", shortcomings(rows)]
     path = out / "page.md"
     path.write_text("\n\n".join(text) + "\n")
@@ -169,6 +175,18 @@ def about_intervals(rows: Sequence[Row]) -> list[str]:
         " seed the server's samples are drawn anew; an interval covers if it holds the client's mean weight over all"
         f" seeds ([coverage.py](coverage.py)). In use: more than a tenth of an equal share. {'; '.join(seen)}.",
         "\n".join(lines),
+    ]
+
+
+def about_scales(rows: Sequence[Row]) -> list[str]:
+    """A line per change. rows: of `scales.run_changes`."""
+    seen = sorted({f"{row['device']}, {row['date']}, code {row['commit']}" for row in rows})
+    return [
+        "## What the scale of features, network and steps decides",
+        f"{LEAD} on the federations of [given.py](given.py), {scales.ROUNDS} rounds, all clients in every round, with"
+        " one thing changed ([scales.py](scales.py)). Difference: to the same run without the change, in points; of the"
+        f" lines with `then standardised`, to `standardised`. {'; '.join(seen)}.",
+        scales.table(rows),
     ]
 
 

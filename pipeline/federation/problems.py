@@ -18,7 +18,7 @@ from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
 from pipeline.methods.consensus import robust
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.problems.forms import Given
 from pipeline.sharing import Share
@@ -30,20 +30,20 @@ OWN = "arrays"
 """What a user's own data are called in params.yaml; here neither folder nor file is read."""
 
 
-def settled(params: Params, samples: int, channels: int, size: int, classes: int) -> Params:
+def settled(params: Params, samples: int, channels: int, size: int, classes: int) -> Resolved:
     """Without `auto`. samples: of all sites together; channels, size: of one sample (size 1: a vector)."""
     params = replace(params, data=replace(params.data, name=OWN), subset=type(params.subset)())
     params = replace(params, partition=replace(params.partition, scheme="natural"))
     info = DatasetInfo(classes, channels, size, samples, (0.0,) * channels, (1.0,) * channels, clients=True)
-    params = resolve(params, info)
-    if params.problem not in SUPPORTED:
+    run = resolve(params, info)
+    if run.problem not in SUPPORTED:
         raise not_allowed(
             "problem",
-            params.problem,
+            run.problem,
             f"one of {', '.join(SUPPORTED)} with real sites",
             "write one, or another algorithm",
         )
-    return params
+    return run
 
 
 def server_data(
@@ -101,8 +101,8 @@ def site_data(
     )
 
 
-def problem_of(params: Params, data: FederatedData) -> Any:
-    """The problem on these data. params: settled."""
+def problem_of(params: Resolved, data: FederatedData) -> Any:
+    """The problem on these data."""
     if params.algorithm == "oracle_weights":
         raise UserError(
             "algorithm: oracle_weights needs to know the clean clients, and real sites do not show which they are."
@@ -114,8 +114,8 @@ def problem_of(params: Params, data: FederatedData) -> Any:
     return params.formulation.build(params.problem_settings, Given(params, model, data))
 
 
-def context_of(params: Params, problem: Any) -> StepContext:
-    """The template of every step's context. params: settled."""
+def context_of(params: Resolved, problem: Any) -> StepContext:
+    """The template of every step's context."""
     f, algorithm = params.federation, params.method
     return algorithm.context(
         oracle=algorithm.context.oracle_for(problem, params.train.backend, Share()),

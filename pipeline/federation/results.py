@@ -11,11 +11,13 @@ from typing import Any
 from pipeline.config.spec import dotted
 from pipeline.federation.hub import Hub
 from pipeline.federation.settings import Server
-from pipeline.params import Params
+from pipeline.params import Resolved
 from pipeline.report import figures, matrices, tables
 from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
 from pipeline.report.numbers import run_facts
+from pipeline.report.page.render import write_page
+from pipeline.report.page.story import Holdings, Story
 from pipeline.report.record import Record, describe, write_json
 from pipeline.report.run import remarks
 from pipeline.tracking.publish import publish
@@ -27,6 +29,8 @@ from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.tasks import Task
 
+COMMAND = ".venv/bin/python -m pipeline.federation server FOLDER  # with the same sites"
+
 
 def scalars(hub: Hub) -> dict[str, float]:
     """What the record gains in a round."""
@@ -34,7 +38,7 @@ def scalars(hub: Hub) -> dict[str, float]:
     return {"sites": float(len(hub.ready))} | ({"epsilon": max(spent)} if spent else {})
 
 
-def record_of(params: Params, task: Task, settings: Server) -> Record:
+def record_of(params: Resolved, task: Task, settings: Server) -> Record:
     """The facts of the run, known when training starts."""
     flat = dotted(params)
     record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites)
@@ -45,7 +49,7 @@ def record_of(params: Params, task: Task, settings: Server) -> Record:
 
 
 @contextmanager
-def live(params: Params, folder: Path, record: Record, kept: ResumeFolder) -> Iterator[Any]:
+def live(params: Resolved, folder: Path, record: Record, kept: ResumeFolder) -> Iterator[Any]:
     """The tracker's run around the training."""
     with live_run(params.tracking, folder, record, kept.note("run.json")) as run:
         yield run
@@ -83,8 +87,13 @@ def write(
     clients = Clients(names, kinds, labels, [samples[name] for name in names], found.weights)
     clients.write(results)
     _plots(results, found, clients)
-    lines = [tables.client_table(clients), "", tables.headline(facts), *remarks(facts, clients, results)]
-    return "\n".join(lines)
+    data, said = problem.data, remarks(facts, clients, results)
+    sets = {"validation": len(data.validation_labels), "selection": len(data.selection_labels)}
+    holdings = Holdings(sets | {"test": len(data.test_labels)})
+    weights = read_weights(results)["weights"]
+    story = Story(record, facts, clients, rows, weights, test=tested, holdings=holdings, command=COMMAND)
+    write_page(story, results / "report.html")
+    return "\n".join([tables.client_table(clients), "", tables.headline(facts), *said])
 
 
 def _plots(results: Path, found: Outcome, clients: Clients) -> None:
@@ -101,6 +110,6 @@ def _plots(results: Path, found: Outcome, clients: Clients) -> None:
     figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
 
 
-def send(params: Params, folder: Path) -> None:
+def send(params: Resolved, folder: Path) -> None:
     """Complete the run in the tracker."""
     publish(folder / "results", folder / "models", params.tracking, folder)

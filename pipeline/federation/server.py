@@ -23,7 +23,7 @@ from pipeline.federation.messages import Message
 from pipeline.federation.rounds import remote
 from pipeline.federation.settings import Server
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use
 from pipeline.training import saves
 from pipeline.training.best import SELECTION, Best
@@ -105,7 +105,7 @@ class Sites:
         while self.hub.gather() and time.monotonic() < deadline:
             time.sleep(0.1)
 
-    def begin(self, params: Params, data: FederatedData) -> None:
+    def begin(self, params: Resolved, data: FederatedData) -> None:
         """From now on sites hear of the run; those that are there, at once."""
         flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
         facts: dict[str, Any] = {
@@ -150,16 +150,16 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
         if saved:  # a site that is away now had samples when the run began
             sites.samples = {site: sites.samples[site] or saved["samples"][site] for site in settings.sites}
         sizes = [max(1, sites.samples[site]) for site in settings.sites]
-        params = problems.settled(params, sum(sizes), channels, size, settings.classes)
+        resolved = problems.settled(params, sum(sizes), channels, size, settings.classes)
         data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
-        task = image_task(problems.problem_of(params, data), own.hash, name)
-        sites.begin(params, data)
-        return _train(settings, params, folder, hub, sites, task, kept, saved, on_round)
+        task = image_task(problems.problem_of(resolved, data), own.hash, name)
+        sites.begin(resolved, data)
+        return _train(settings, resolved, folder, hub, sites, task, kept, saved, on_round)
 
 
 def _train(
     settings: Server,
-    params: Params,
+    params: Resolved,
     folder: Path,
     hub: Hub,
     sites: Sites,

@@ -6,7 +6,7 @@ Reading (`pipeline.params.reading`) needs pydantic and ruamel.yaml; the records 
 from pipeline.config.sections import Federation, Sweep, Tracking, Train
 from pipeline.data.settings import Data, PartitionSettings, Subset
 from pipeline.models.settings import Model
-from pipeline.params.tree import Algorithms, Params, Problems
+from pipeline.params.tree import Algorithms, Params, Problems, Resolved
 
 __all__ = [
     "Algorithms",
@@ -16,6 +16,7 @@ __all__ = [
     "Params",
     "PartitionSettings",
     "Problems",
+    "Resolved",
     "Subset",
     "Sweep",
     "Tracking",

@@ -13,18 +13,25 @@ from pipeline.data.settings import PartitionSettings
 from pipeline.data.sizes import CLIENT_VALIDATION, Sizes, sizes
 from pipeline.methods.registry import heads, made_for, method_for
 from pipeline.models import automatic
-from pipeline.params.tree import Params, Problems
+from pipeline.params.tree import Params, Problems, Resolved
 from pipeline.problems.forms import Facts
 from pipeline.problems.registry import PROBLEMS
 
 
-def resolve(params: Params, info: DatasetInfo | None = None) -> Params:
-    """Replace every `auto` that depends on the data, the problem or the method by its value; the toy deals out no
-    samples, so none counts.
+def resolve(params: Params, info: DatasetInfo | None = None) -> Resolved:
+    """Replace every `auto` that depends on the data, the problem or the method by its value, once: where a run begins.
 
-    info: of the data, once they are read. Of a user's own data nothing is known before: what depends on it stays auto
-    without it. Resolving again changes nothing.
+    info: of the data, once they are read; shipped data sets are known before. ValueError without it for a user's own.
     """
+    data = params.data.dataset
+    if not (data.info or info or data.problem == "toy"):
+        raise ValueError(f"data.name: {params.data.name} is not read yet: `foreseen` says what is known before")
+    return Resolved(foreseen(params, info))
+
+
+def foreseen(params: Params, info: DatasetInfo | None = None) -> Params:
+    """As far as it is known: of a user's own data that are not read yet, what depends on them stays auto. The toy deals
+    out no samples, so none counts there. Doing it again changes nothing."""
     problem = problem_in_use(params)
     params = replace(params, problem=problem, algorithm=method_for(params.algorithm, problem))
     if params.data.dataset.problem == "toy":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, make_dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, NewType
 
 from pipeline.config.sections import Federation, Loss, Screening, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
@@ -73,6 +73,11 @@ class Params(Section):
     def problem_settings(self) -> Any:
         """The settings of the problem."""
         return getattr(self.problems, self.formulation.name)
+
+
+Resolved = NewType("Resolved", Params)
+"""Parameters in which no `auto` is left that depends on the data, the problem or the method
+(`pipeline.params.resolve.resolve`): what training, evaluation and reports take."""
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.config.spec import dotted, override
 from pipeline.params.decides import params_in_use
-from pipeline.params.resolve import resolve
+from pipeline.params.resolve import foreseen
 from pipeline.params.tree import Params, params_of
 from pipeline.text import clipped, short_names
 
@@ -62,7 +62,7 @@ def _head(used: Mapping[str, Any]) -> str:
 @cache
 def _defaults(algorithm: str, data: str, scheme: str, problem: str = "auto") -> dict[str, Any]:
     chosen = {"algorithm": algorithm, "data.name": data, "partition.scheme": scheme, "problem": problem}
-    return params_in_use(dotted(resolve(override(params_of(algorithm, scheme, problem)(), chosen))))
+    return params_in_use(dotted(foreseen(override(params_of(algorithm, scheme, problem)(), chosen))))
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from pipeline.methods.registry import FAMILIES, family
 from pipeline.params import Params
 from pipeline.params.decides import params_in_use
 from pipeline.params.reading import params_from
-from pipeline.params.resolve import resolve
+from pipeline.params.resolve import foreseen
 from pipeline.params.rules import check_rules
 from pipeline.text import short_names
 
@@ -31,7 +31,7 @@ ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "trai
 @dataclass(frozen=True)
 class Run:
     """name: short and fit for a folder. varied: what is this run's own, dotted name -> value, the seed included.
-    params: resolved."""
+    params: as far as they are known before the data are read."""
 
     name: str
     varied: dict[str, Any]
@@ -103,7 +103,7 @@ def _run(params: Params, varied: dict[str, Any]) -> Run:
         check_rules(one)
     except UserError as error:
         raise UserError(f"sweep, {name}: {error}") from None
-    one = resolve(one)
+    one = foreseen(one)
     used = params_in_use(dotted(one))
     for parameter in varied:
         if not any(name == parameter or name.startswith(f"{parameter}.") for name in used):

@@ -38,7 +38,7 @@ from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.data.sets.registry import TOY
 from pipeline.data.settings import Data
-from pipeline.params import Params
+from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
@@ -67,15 +67,12 @@ class Job:
     """A run with its data. folder: where its results are, or will be. partition: None on the toy."""
 
     run: Run
+    params: Resolved
     task: Task
     partition: Partition | None
     record: Record
     fingerprint: str
     folder: Path
-
-    @property
-    def params(self) -> Params:
-        return self.run.params
 
     @property
     def done(self) -> dict[str, str | None] | None:
@@ -131,20 +128,20 @@ def _faster_together(params: Params) -> bool:
 
 def _job(run: Run, paths: Paths, raw: Callable[[Data, Subset], RawDataset], like: Any) -> Job:
     """like: the problem of a run it goes with, whose tensors it takes where they are the same, images above all."""
-    params, partition = run.params, None
-    if params.data.name == TOY:
+    partition = None
+    if run.params.data.name == TOY:
+        params = resolve(run.params)
         task = toy_task(build_toy(params))
     else:
-        data = raw(params.data, params.subset)
-        params = resolve(params, data.info)
-        run = replace(run, params=params)
+        data = raw(run.params.data, run.params.subset)
+        params = resolve(run.params, data.info)
         partition = partition_of(data, params.data, params.partition, params.seed)
         problem = build_problem(params, data, partition, device_for(params.train.accelerator))
         problem = with_tensors_of(like, problem) if like else problem
         task = image_task(problem, data.hash, partition.hash)
     record = describe(dotted(params), task.data_hash, task.partition_hash, str(task.device))
     record = replace(record, name=run.name)
-    return Job(run, task, partition, record, run_fingerprint(params, task), paths.sweep / run.name)
+    return Job(run, params, task, partition, record, run_fingerprint(params, task), paths.sweep / run.name)
 
 
 # --------------------------------------------------------------------------------------------- one after another

@@ -288,8 +288,8 @@ def weight_interval(weights: np.ndarray, replicates: np.ndarray) -> np.ndarray:
     cover client i's mean weight over redraws of validation set, initial model and minibatches, with the clients'
     samples and all settings as they are. It does so in 90 % of runs if the weights of run and replicates are
     independent draws of one normal distribution. Normal they are not near 0 and 1, where the cut helps; and one
-    distribution only as far as resampling k validation samples of a label stands for drawing new ones, which at small k
-    understates their part of the variance, by the factor (k - 1) / k for a mean.
+    distribution only as far as resampling V validation samples stands for drawing new ones. Measured:
+    `experiments/trust/page.md`.
     """
     from scipy.special import stdtrit
 

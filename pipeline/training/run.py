@@ -18,9 +18,8 @@ from pipeline import models
 from pipeline.config import own_code
 from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
-from pipeline.params import Params
+from pipeline.params import Resolved
 from pipeline.params.decides import of_run
-from pipeline.params.resolve import resolve
 from pipeline.problems.base import Problem
 from pipeline.sharing import Share
 from pipeline.training import saves
@@ -38,16 +37,15 @@ HALVINGS = 3
 """How often a run that diverges halves its main step size before it ends."""
 
 
-def build_module(params: Params, problem: Problem, share: Share | None = None) -> FederatedBilevel:
-    """The method named in params.yaml on the problem, at round 0. params: resolved (no `auto` batch size)."""
+def build_module(params: Resolved, problem: Problem, share: Share | None = None) -> FederatedBilevel:
+    """The method named in params.yaml on the problem, at round 0."""
     share = share or Share()
     context = build_context(params, problem, share)
     return FederatedBilevel(params.method, context, params.train.rounds, share)
 
 
-def run_fingerprint(params: Params, task: Task) -> str:
+def run_fingerprint(params: Resolved, task: Task) -> str:
     """Names the run by everything that decides what it computes and records."""
-    params = resolve(params)
     code = [*_own_files(params.algorithm), *_own_files(params.problem)]
     if params.data.name != TOY:
         code += models.source_files(params.model.name)
@@ -68,7 +66,7 @@ def _own_files(path: str) -> list[Path]:
 
 
 def train(
-    params: Params,
+    params: Resolved,
     task: Task,
     folder: ResumeFolder,
     *,
@@ -86,7 +84,7 @@ def train(
     UserError). A termination signal ends the process with code 143, so that a half-trained model does not pass for a
     finished one. share: this process among those of the run; only the first writes. UserError when another one is gone.
     """
-    params, share = resolve(params), share or Share()
+    share = share or Share()
     recover = recover and share.ranks == 1
     for halvings in range(HALVINGS + 1):
         module = build_module(params, task.problem, share)
@@ -130,7 +128,7 @@ def train(
 
 
 def _fit(
-    params: Params,
+    params: Resolved,
     task: Task,
     folder: ResumeFolder,
     module: FederatedBilevel,
@@ -218,7 +216,7 @@ def _undelivered(error: RuntimeError) -> bool:
     )
 
 
-def quiet_trainer(params: Params, *, callbacks: list[pl.Callback], accelerator: str, share: Share) -> pl.Trainer:
+def quiet_trainer(params: Resolved, *, callbacks: list[pl.Callback], accelerator: str, share: Share) -> pl.Trainer:
     """A Trainer that prints nothing of its own."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         for child in (name, f"{name}.utilities.rank_zero"):

@@ -17,8 +17,7 @@ from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
 from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
-from pipeline.params import Params
-from pipeline.params.resolve import resolve
+from pipeline.params import Resolved
 from pipeline.participation import fixed_count
 from pipeline.problems.base import ImageProblem, Problem
 from pipeline.problems.forms import Given
@@ -44,12 +43,11 @@ def device_for(accelerator: str, devices: int = 1) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))))
 
 
-def build_model(params: Params, info: DatasetInfo | None = None) -> models.FlatModel:
+def build_model(params: Resolved, info: DatasetInfo | None = None) -> models.FlatModel:
     """The network named in params.yaml for the data set and in the precision named there. info: of a user's own
     data."""
     info = params.data.dataset.info or info
     assert info
-    params = resolve(params, info)
     named, precision = params.model, params.train.precision
     classes = params.partition.few_shot.ways if params.partition.scheme == "few_shot" else info.classes or 1
     model = of_precision(models.build(named.name, info.channels, info.size, classes, named.options), precision)
@@ -69,7 +67,7 @@ def build_model(params: Params, info: DatasetInfo | None = None) -> models.FlatM
 
 
 def build_problem(
-    params: Params,
+    params: Resolved,
     raw: RawDataset,
     partition: Partition,
     device: torch.device,
@@ -78,7 +76,6 @@ def build_problem(
     """The problem in use with all samples on the device; UserError for settings that do not fit the data. model: in
     place of the one named in params.yaml."""
     info = params.data.dataset.info or raw.info
-    params = resolve(params, info)
     data = FederatedData.build(raw, partition, device, DTYPES[params.train.precision])
     data = replace(data, loss=loss_on(data, params))
     _require_sense(params, raw, data)
@@ -97,8 +94,8 @@ def build_problem(
     )
 
 
-def loss_on(data: FederatedData, params: Params) -> Loss:
-    """The loss named in params.yaml; UserError if it does not go with the targets. params: resolved."""
+def loss_on(data: FederatedData, params: Resolved) -> Loss:
+    """The loss named in params.yaml; UserError if it does not go with the targets."""
     name, weighted = params.loss.name, params.loss.class_weights == "balanced"
     if (name == "cross_entropy") != bool(data.classes):
         fitting = "auto or cross_entropy" if data.classes else "auto, squared or huber"
@@ -113,7 +110,7 @@ def loss_on(data: FederatedData, params: Params) -> Loss:
     return Loss(name, balanced(data.labels.bincount(minlength=data.classes)).to(data.dtype))
 
 
-def _require_sense(params: Params, raw: RawDataset, data: FederatedData) -> None:
+def _require_sense(params: Resolved, raw: RawDataset, data: FederatedData) -> None:
     """UserError for a problem that own data cannot serve."""
     if not raw.classes and not params.formulation.numbers:
         fitting = ", ".join(name for name, each in PROBLEMS.items() if each.numbers and not each.own_data)
@@ -131,7 +128,7 @@ def _require_sense(params: Params, raw: RawDataset, data: FederatedData) -> None
         )
 
 
-def _require_tasks(params: Params, partition: Partition) -> None:
+def _require_tasks(params: Resolved, partition: Partition) -> None:
     """UserError if the tasks were dealt with other settings: the samples alone do not show how they are arranged."""
     for key in ("ways", "shots", "queries"):
         wanted, dealt = getattr(params.partition.few_shot, key), partition.settings.get(key)
@@ -142,13 +139,12 @@ def _require_tasks(params: Params, partition: Partition) -> None:
             )
 
 
-def build_toy(params: Params) -> Any:
+def build_toy(params: Resolved) -> Any:
     """The toy problem of the run's seed."""
-    params = resolve(params)
     return params.formulation.build(params.problem_settings, Given(params))
 
 
-def _require_upper_data(params: Params, data: FederatedData) -> None:
+def _require_upper_data(params: Resolved, data: FederatedData) -> None:
     """UserError if the upper level lies on the clients and one of them holds nothing for it."""
     part = params.partition
     if not params.formulation.upper_on_clients(params.problem_settings, part.dealing.clean_validation):
@@ -162,7 +158,7 @@ def _require_upper_data(params: Params, data: FederatedData) -> None:
         )
 
 
-def build_context(params: Params, problem: Problem, share: Share, *, screened: bool = True) -> StepContext:
+def build_context(params: Resolved, problem: Problem, share: Share, *, screened: bool = True) -> StepContext:
     """The template of every step's context of that method on the problem. screened: False where runs go together, in
     which no client can be left out of one of them alone."""
     federation, screening = params.federation, params.screening

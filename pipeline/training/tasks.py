@@ -19,7 +19,7 @@ import torch
 from pipeline.data.datasets import load
 from pipeline.data.partition import Partition
 from pipeline.data.sets.registry import TOY
-from pipeline.params import Params
+from pipeline.params import Resolved
 from pipeline.problems.base import ImageProblem, Problem, Variables
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
@@ -53,8 +53,8 @@ class Task:
         return np.array([kind == "clean" for kind in self.kinds])
 
 
-def load_task(params: Params, raw: Path, partition: Path, device: torch.device) -> Task:
-    """From the files that the earlier stages wrote. params: resolved."""
+def load_task(params: Resolved, raw: Path, partition: Path, device: torch.device) -> Task:
+    """From the files that the earlier stages wrote."""
     if params.data.name == TOY:
         return toy_task(build_toy(params))
     images, dealt = load(raw).first(params.subset), Partition.load(partition)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from experiments import provenance, results
-from experiments.trust import commands, coverage, outcomes, own, page, plan, search
+from experiments.trust import commands, coverage, outcomes, own, page, plan, scales, search
 from experiments.trust.federations import FEDERATIONS, available, federation, federations
 from experiments.trust.given import GIVEN, heart_file
 from experiments.trust.own import OWN, SMALLEST
@@ -364,6 +364,49 @@ def test_coverage_redraws_the_server_s_samples_alone(tmp_path):
     assert "| wine-1of4 | 4 | 1 |" in page.about_intervals([row])[-1]
 
 
+def test_changes_of_scale(tmp_path):
+    """Standardised features do not know their unit; eight times the width; three times the step."""
+    made = federation("wine-1of4", 0)
+    plain, large = (scales.standardised(made, factor) for factor in (1.0, 1000.0))
+    for (X, y), (Z, z) in zip(plain.clients, large.clients, strict=True):
+        assert np.allclose(X, Z, atol=1e-5)
+        assert np.array_equal(y, z)
+    assert np.abs(np.concatenate([X for X, _ in plain.clients]).mean(axis=0)).max() < 0.5
+    assert np.array_equal(scales.times(made, 1000.0).validation[0], (1000 * made.validation[0]).astype(np.float32))
+    assert scales.wider(made).network[1]["hidden"] == [8 * made.network[1]["hidden"][0]]
+    assert scales.CHANGES["eta_w x 3"].options == {"eta_w": 3 * scales.DEFAULTS.eta_w}
+
+
+def test_the_table_of_scales_by_hand():
+    """Width: +4 and -2 points; standardised then x 1,000 is held against standardised alone."""
+    accuracies = {
+        ("nothing", "a"): 0.90,
+        ("nothing", "b"): 0.80,
+        ("width x 8", "a"): 0.94,
+        ("width x 8", "b"): 0.78,
+        ("standardised", "a"): 0.7,
+        ("x 1,000, then standardised", "a"): 0.6,
+    }
+    rows = [
+        {
+            "change": change,
+            "federation": name,
+            "seed": 0,
+            "accuracy": value,
+            "best": value + 0.01,
+            "auc": 0.8 + value / 8,
+        }
+        for (change, name), value in accuracies.items()
+    ]
+    lines = scales.table(rows).splitlines()[2:]
+    assert lines == [
+        "| nothing | 2 | 85.0 | +0.0 | +0.0 | 0.91 | 0 % | 1.0 |",
+        "| standardised | 1 | 70.0 | -20.0 | -20.0 | 0.89 | 100 % | 1.0 |",
+        "| x 1,000, then standardised | 1 | 60.0 | -10.0 | -10.0 | 0.88 | 100 % | 1.0 |",
+        "| width x 8 | 2 | 86.0 | +1.0 | -2.0 | 0.91 | 50 % | 1.0 |",
+    ]
+
+
 def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "load", lambda: TINY)
     monkeypatch.setattr(commands, "HERE", tmp_path)
@@ -371,6 +414,7 @@ def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "RESULTS", tmp_path / "results.jsonl")
     monkeypatch.setattr(commands, "TRIALS", tmp_path / "search.jsonl")
     monkeypatch.setattr(commands, "INTERVALS", tmp_path / "coverage.jsonl")
+    monkeypatch.setattr(commands, "SCALES", tmp_path / "scales.jsonl")
 
     def perform(what, profile="quick", only="", again=False):
         commands.perform(argparse.Namespace(what=what, profile=profile, only=only, again=again, workers=1))

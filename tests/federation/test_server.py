@@ -62,6 +62,9 @@ def test_a_run_leaves_the_files_of_a_simulated_one_under_the_sites_names(tmp_pat
     pictures = {path.name for path in (results / "plots").iterdir()}
     assert pictures == {"client_weights.png", "final_weights.png", "accuracy_and_loss.png", "confusion_matrix.png"}
     assert all(site in summary for site in SITES)
+    page = (results / "report.html").read_text()
+    assert all(site in page for site in SITES)
+    assert "python -m pipeline.federation server" in page
 
 
 class Killed(BaseException):

@@ -29,14 +29,17 @@ def problem(params, digits, partition):
     return build_problem(params, digits, partition, CPU)
 
 
-def test_a_validation_set_is_resampled_within_each_label():
-    labels = np.repeat([2, 0, 1], [40, 10, 1])
-    positions = resampled(labels, 5, 1)
-    assert (labels[positions] == labels).all()
-    assert positions[-1] == 50
-    assert 20 <= len(set(positions[:40])) <= 32  # 1 - 1/e of 40 are about 25: with replacement
-    assert (positions == resampled(labels, 5, 1)).all()
-    for other in (resampled(labels, 5, 2), resampled(labels, 6, 1)):
+def test_a_validation_set_is_resampled_as_a_whole():
+    """Also how many of each label there are: binomial, so that 20 of 40 become 20 +- 3.2."""
+    positions = resampled(40, 5, 1)
+    assert positions.shape == (40,)
+    assert 0 <= positions.min() <= positions.max() < 40
+    assert 20 <= len(set(positions)) <= 32  # 1 - 1/e of 40 are about 25: with replacement
+    halves = [(resampled(40, 5, b) < 20).sum() for b in range(1, 201)]
+    assert np.mean(halves) == pytest.approx(20, abs=0.8)
+    assert np.std(halves) == pytest.approx(10**0.5, rel=0.2)
+    assert (positions == resampled(40, 5, 1)).all()
+    for other in (resampled(40, 5, 2), resampled(40, 6, 1)):
         assert (positions != other).any()
 
 
@@ -56,7 +59,7 @@ def test_a_replicate_is_a_run_on_other_draws(params, digits, partition, tmp_path
     """To the last bit the run that has its seed and its validation set."""
     params = resolve(override(params, settings))
     problem = build_problem(params, digits, partition, CPU)
-    own = with_validation(problem, resampled(problem.data.validation_labels.numpy(), params.seed, 2))
+    own = with_validation(problem, resampled(len(problem.data.validation_labels), params.seed, 2))
     with ResumeFolder(tmp_path, "run") as folder:
         other = replace(params, seed=key(params.seed, "replicate", 2))
         module, _ = train(other, image_task(own), folder, progress=False)
@@ -69,7 +72,7 @@ def test_a_replicate_that_collapses_is_cut_where_the_run_would_be(params, proble
     accuracies = iter([0.1, 0.9, 0.9, 0.5])  # rounds 0, 4, 8, 12
     monkeypatch.setattr(replicates, "selected", lambda *given: next(accuracies))
     found = replicate(params, problem, 1)
-    own = with_validation(problem, resampled(problem.data.validation_labels.numpy(), params.seed, 1))
+    own = with_validation(problem, resampled(len(problem.data.validation_labels), params.seed, 1))
     other = replace(params, seed=key(params.seed, "replicate", 1))
     loop = Loop(ALGORITHMS["primal_dual"], build_context(other, own, Share()), 12)
     for _ in range(8):

@@ -49,7 +49,8 @@ class Holdings:
 @dataclass(frozen=True)
 class Story:
     """metrics: of metrics.json. rows: the history. weights: over rounds, [R + 1, N], empty of a method without any.
-    test: None without classes. what: is classified. remarks: what a person should know besides."""
+    test: None without classes. what: is classified. remarks: what a person should know besides.
+    command: what makes the run again."""
 
     record: Record
     metrics: dict[str, Any]
@@ -61,6 +62,7 @@ class Story:
     holdings: Holdings | None = None
     evidence: Evidence = field(default_factory=Evidence)
     remarks: list[str] = field(default_factory=list)
+    command: str = ".venv/bin/dvc repro"
 
     @property
     def learned(self) -> bool:
