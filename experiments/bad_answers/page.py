@@ -18,9 +18,8 @@ Measured = list[tuple[Cell, Row]]
 ABOUT = """\
 Twelve clients, of which a third (4) or half (6) are bad; three data sets ([what they are](../../federations.py)). A bad
 client has random labels, has every label moved by one, or sends ten times or minus once what it computed. **without**:
-the same method without the bad clients, which is what knowing them would give. All entries are test accuracies in %,
-means over the data sets and seeds; **worst run**: the most points that any single run lost against its own run without
-the bad clients.
+the same method without the bad clients, as if they were known. Entries are test accuracies in %, means over data sets
+and seeds. **worst run**: the most points that a single run lost against its own run without the bad clients.
 
 - One exchange with all clients a round, equally many for every row; answers out of all proportion are left out, as by
   default. Ten times is in proportion (the limit is a hundred).
@@ -28,8 +27,10 @@ the bad clients.
   **fedavg** clients take five local steps. primal_dual, simfbo, learned weights, validation steps and validation only
   use the server's 80 clean validation samples; the others do not.
 - **validation only** trains on these 80 samples alone: what the clients add is what lies above it.
-- Every row has four trials over its own parameters, by the mean accuracy on the selection sets of federations from a
-  seed that is not reported; no test sample has a say. Krum expects as many bad clients as it bears (4 of 12).
+- In the full profile every row has four trials over its own parameters. The winner is the most accurate on the
+  selection sets of federations from a seed that is not reported; no test sample has a say. The quick profile takes the
+  defaults. Krum expects as many bad clients as it bears (4 of 12).
+- With half of the clients bad no robust rule promises anything: each of them rests on an honest majority.
 - The model after the last round is tested. One that diverged counts as guessing."""
 
 
