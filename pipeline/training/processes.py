@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pytorch_lightning.strategies import DDPStrategy
 
@@ -82,7 +82,8 @@ def companions(share: Share) -> Iterator[None]:
     try:
         yield
         for process in started:
-            process.wait(GRACE)
+            with suppress(subprocess.TimeoutExpired):  # all is saved; what is slow to end is ended below
+                process.wait(GRACE)
     finally:
         for process in started:
             process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -54,7 +55,8 @@ def test_a_signal_ends_a_training_within_seconds_in_a_line(project, signals, cod
         process.send_signal(each)
         time.sleep(0.05)
     _, said = process.communicate(timeout=60)
-    assert time.monotonic() - begun < 5.5
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # processes that wait for each processor
+    assert time.monotonic() - begun < 5.5 * busy
     assert process.returncode == code
     assert f"train: stopped by {why}; the next run goes on from the last save." in said
     assert "Traceback" not in said

@@ -97,11 +97,6 @@ def cost_of(name, hyper, problem, rounds, participation=0.4) -> Cost:
     return cost
 
 
-def test_no_method_is_left_out():
-    family = {name for name, algorithm in ALGORITHMS.items() if algorithm.context is BilevelContext}
-    assert {name for name, *_ in TABLE} == family
-
-
 @pytest.mark.parametrize(("name", "hyper", "clients_hold", "server_holds"), TABLE, ids=[row[0] for row in TABLE])
 def test_counters_are_the_specifications(name, hyper, clients_hold, server_holds):
     """Exactly n = 2 of N = 5 clients are active in every exchange, so each counter is twice the table's entry. An entry
