@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -32,10 +33,9 @@ from pipeline.in_memory import TARGET, Samples, assembled
 from pipeline.methods.registry import algorithm_named
 from pipeline.models import FlatModel
 from pipeline.params import Params, Resolved
-from pipeline.params.resolve import resolve
+from pipeline.params.resolve import resolve, switched
 from pipeline.params.rules import check_rules
 from pipeline.params.tree import params_of
-from pipeline.problems.base import ImageProblem
 from pipeline.sharing import Share
 from pipeline.training.best import Best, selection_of
 from pipeline.training.loop import Loop
@@ -75,12 +75,13 @@ def fit(
     raw = assembled({"clients": clients, "validation": validation, "selection": selection, "test": test}, settings)
     params = _params(raw, algorithm, rounds, seed, model, settings)
     check_rules(params)
+    if said := switched(params):
+        print(f"note: {said}", file=sys.stderr)
     run = resolve(params, raw.info)
     partition = partition_of(raw, run.data, run.partition, run.seed)
-    problem = build_problem(run, raw, partition, device_for(run.train.accelerator), _own_network(model, raw))
     for note in raw.notes:
         print(f"note: {note}", file=sys.stderr)
-    return _trained(run, raw, partition, problem, progress)
+    return trained(run, raw, partition, _own_network(model, raw), progress=progress)
 
 
 def _params(raw: RawDataset, algorithm: str, rounds: int, seed: int, model: Any, settings: dict[str, Any]) -> Params:
@@ -141,15 +142,19 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
     return network
 
 
-def _trained(params: Resolved, raw: RawDataset, partition: Partition, problem: ImageProblem, progress: bool) -> Fit:
-    """The rounds, with a record of each."""
+def trained(
+    params: Resolved, raw: RawDataset, partition: Partition, network: FlatModel | None, *, progress: bool
+) -> Fit:
+    """The rounds, with a record of each. network: in place of the one that the parameters name."""
     from tqdm.auto import tqdm
 
+    problem = build_problem(params, raw, partition, device_for(params.train.accelerator), network)
     task, started = image_task(problem), time.perf_counter()
     loop = Loop(params.method, build_context(params, problem, Share()), params.train.rounds)
     best, rows, weights = Best(), [], []
     bar = tqdm(total=loop.rounds, desc=params.algorithm, unit="round", disable=not progress)
-    with bar:
+    with bar, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.*")  # of torch about its own parts
         for t in range(loop.rounds + 1):
             if t:
                 loop.step()
@@ -171,6 +176,7 @@ def _trained(params: Resolved, raw: RawDataset, partition: Partition, problem: I
         raw=raw,
         partition=partition,
         problem=problem,
+        network=network,
         variables=served.variables,
         served_round=served.round,
         rows=rows,

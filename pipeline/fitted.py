@@ -17,6 +17,7 @@ from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.in_memory import plain
+from pipeline.models import FlatModel
 from pipeline.params import Resolved
 from pipeline.problems.base import ImageProblem
 from pipeline.problems.served import logits
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
 class Fit:
     """What `fit` found: the model, the clients' weights, and how they came about.
 
-    params: every setting, `auto` resolved. rows: a row of figures per round; over_rounds: the weights, [R + 1, N].
-    variables: the server's, of the served round. replicates: weights of further runs, [B, N]; pull: what moved the
-    weights, [N], of methods that keep it.
+    params: every setting, `auto` resolved. network: of one's own, else None. rows: a row of figures per round;
+    over_rounds: the weights, [R + 1, N]. variables: the server's, of the served round. replicates: weights of further
+    runs, [B, N]; pull: what moved the weights, [N], of methods that keep it.
     """
 
     params: Resolved
     raw: RawDataset = field(repr=False)
     partition: Partition = field(repr=False)
     problem: ImageProblem = field(repr=False)
+    network: FlatModel | None = field(repr=False)
     variables: dict[str, torch.Tensor] = field(repr=False)
     served_round: int
     rows: list[dict[str, Any]] = field(repr=False)
@@ -95,7 +97,7 @@ class Fit:
     def prepared(self, X: Any) -> torch.Tensor:
         """Features of raw samples as the network takes them, [m, C, H, W]."""
         assert self.raw.preprocessing is not None
-        features = preprocessing.apply(self.raw.preprocessing, plain(X))
+        features = preprocessing.apply(self.raw.preprocessing, plain(X), known=True)
         return self.problem.data.scaled(torch.as_tensor(features, device=self.problem.data.device))
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -125,13 +127,18 @@ class Fit:
 
         return weights_over_rounds(np.arange(len(self.over_rounds)), self.over_rounds, self.clients)
 
-    def report(self, path: str | Path) -> Path:
-        """Write the page on this run: one file that needs no network."""
+    def report(self, path: str | Path, leave_one_out: pd.DataFrame | None = None) -> Path:
+        """Write the page on this run: one file that needs no network. leave_one_out: what `fedbilevel.leave_one_out`
+        returned of this fit, to go with the evidence."""
         from pipeline.report.page.render import write_page
 
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_page(self._story, path)
+        without = None
+        if leave_one_out is not None:
+            measured = leave_one_out.set_index("client").iloc[:, 2]  # test metric without the client
+            without = measured.reindex(self.clients.names).to_numpy(dtype=np.float64)
+        write_page(replace(self._story, without=without), path)
         return path
 
     @cached_property

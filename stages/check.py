@@ -12,12 +12,14 @@ from pipeline.command import Paths, run
 from pipeline.config import own_code
 from pipeline.params import Params
 from pipeline.params.decides import STAGES, of_stage
-from pipeline.params.resolve import foreseen
+from pipeline.params.resolve import foreseen, switched
 from pipeline.params.rules import check_rules
 
 
 def check(params: Params, paths: Paths) -> None:
     check_rules(params)
+    if said := switched(params):
+        print(f"check: {said}", file=sys.stderr)
     paths.checked.parent.mkdir(parents=True, exist_ok=True)
     params = foreseen(params)
     for stage in STAGES:

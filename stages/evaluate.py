@@ -1,11 +1,15 @@
 """Stage 5: test figures, weight quality, pictures; completes the run in the tracker."""
 
+from functools import partial
+
 import numpy as np
 from torch import nn
 
 from pipeline.command import Paths, run
 from pipeline.data.datasets import load
+from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
+from pipeline.data.raw import RawDataset
 from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -14,6 +18,7 @@ from pipeline.problems.base import ImageProblem, NewTasks, Variables
 from pipeline.report.clients import class_names
 from pipeline.report.record import Record
 from pipeline.report.run import write_report, write_toy_report
+from pipeline.tracking.forms import Answers, Form, own_samples, raw_images
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
 from pipeline.training.precision import use_tensor_cores
@@ -40,15 +45,26 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
             f"the network {run.model.name} has {model.d} parameters and was trained with {trained}: its code has"
             " changed since. Fix: .venv/bin/dvc repro --force train"
         )
-    example = data.test_images[:2].permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    names = [] if isinstance(problem, NewTasks) else class_names(partition)
-    if raw.own and raw.train_images.dtype != np.uint8:
-        no_model(
-            paths.mlflow_model, "Not yet for tables: model.pt holds w, preprocessing.json how rows become features."
-        )
-    else:
-        save_model(served(problem, variables), paths.mlflow_model, example, names)
+    save_model(
+        served(problem, variables), paths.mlflow_model, partial(taken, raw, data), answers(params, problem, partition)
+    )
     return write_report(problem, variables, partition, record, paths.results)
+
+
+def taken(raw: RawDataset, data: FederatedData) -> Form:
+    """What the served model takes: the user's own rows or arrays, else images."""
+    if raw.preprocessing is not None and raw.train_images.dtype != np.uint8:
+        return own_samples(raw.preprocessing)
+    return raw_images(data.test_images[:2].permute(0, 2, 3, 1).contiguous().cpu().numpy())
+
+
+def answers(params: Params, problem: ImageProblem, partition: Partition) -> Answers:
+    if isinstance(problem, NewTasks):
+        return Answers("features")
+    if not problem.data.classes:
+        unit = problem.data.unit
+        return Answers("numbers", [params.data.label or "y"], unit.shift, unit.spread)
+    return Answers("probabilities", class_names(partition))
 
 
 def served(problem: ImageProblem, variables: Variables) -> nn.Module:

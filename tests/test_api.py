@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import fedbilevel as fb
+from pipeline.leave_one_out import without
 
 RULE = np.random.default_rng(0).normal(size=(6, 3))
 
@@ -76,6 +77,43 @@ def test_the_example_in_the_readme_finds_the_bad_client(tmp_path, monkeypatch, c
     exec(compile(example, "README.md", "exec"), {})
     assert "['Lyon']" in capsys.readouterr().out
     assert (tmp_path / "report.html").is_file()
+
+
+def test_without_each_client(found, tmp_path):
+    table = fb.leave_one_out(found, progress=False)
+    assert list(table.columns) == ["client", "weight", "test_accuracy", "test_accuracy_without", "difference"]
+    assert set(table.client) == set(hospitals())
+    assert (table.test_accuracy == found.metrics["test_accuracy"]).all()
+    assert table.difference.is_monotonic_decreasing
+    # The same numbers as a fit that never saw the client; the features' scales differ a little.
+    alone = fitted(clients={name: pair for name, pair in hospitals().items() if name != "Graz"})
+    without = table.set_index("client").test_accuracy_without
+    assert without["Graz"] == pytest.approx(alone.metrics["test_accuracy"], abs=0.03)
+    one = fb.leave_one_out(found, clients="suspicious", progress=False)
+    assert one.client.tolist() == ["Lyon"]
+    assert one.iloc[0].equals(table[table.client == "Lyon"].iloc[0])
+    page = found.report(tmp_path / "report.html", leave_one_out=one).read_text(encoding="utf-8")
+    assert "test result without it" in page
+    assert f"({100 * one.difference[0]:+.1f})" in page
+    assert page.count("not tried") == 3
+    assert "test result without it" not in found.report(tmp_path / "plain.html").read_text(encoding="utf-8")
+
+
+def test_leaving_out_from_samples_and_mistakes(found):
+    both = fb.leave_one_out(hospitals(), samples(10, 40), clients=["Lyon"], rounds=3, progress=False)
+    assert both.client.tolist() == ["Lyon"]
+    for wrong, said in (({"clients": "Rom"}, "no client 'Rom'. Fix: all, suspicious"), ({"rounds": 3}, "already")):
+        with pytest.raises(fb.UserError, match=said):
+            fb.leave_one_out(found, progress=False, **wrong)
+
+
+def test_a_partition_without_a_client(found):
+    left = without(found.partition, 1)
+    assert left.names == [name for name in found.partition.names if name != found.partition.names[1]]
+    held = np.split(found.partition.indices, found.partition.offsets[1:-1])
+    for i, kept in enumerate((0, 2, 3)):
+        assert left.indices[left.offsets[i] : left.offsets[i + 1]].tolist() == held[kept].tolist()
+    assert left.hash != found.partition.hash
 
 
 def test_equal_seeds_give_equal_fits(found):

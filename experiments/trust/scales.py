@@ -29,7 +29,7 @@ from experiments.trust.record import Federation
 from experiments.trust.running import run
 from experiments.workers import run_missing
 from pipeline.data.arrays import Samples
-from pipeline.data.own import columns
+from pipeline.data.own import columns, features
 from pipeline.params import Algorithms
 
 SEEDS, ROUNDS = (0, 1), 400
@@ -68,7 +68,7 @@ def standardised(made: Federation, factor: float = 1.0) -> Federation:
 
     def scaled(X: np.ndarray) -> np.ndarray:
         Z = (X.reshape(len(X), -1) * factor - mean) / np.where(deviation > 0, deviation, 1.0)
-        return np.clip(np.where(deviation > 0, Z, 0.0), -columns.LIMIT, columns.LIMIT).reshape(X.shape)
+        return np.clip(np.where(deviation > 0, Z, 0.0), -features.LIMIT, features.LIMIT).reshape(X.shape)
 
     return each_set(made, scaled)
 

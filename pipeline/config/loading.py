@@ -23,6 +23,8 @@ from pipeline.config.spec import Named, Section
 from pipeline.errors import UserError
 
 Record = TypeVar("Record", bound=Section)
+OTHER_WORDS = {"cuda": "gpu"}
+"""What people write, and what it is called here."""
 
 
 def load(kind: type[Record], path: Path) -> Record:
@@ -154,7 +156,8 @@ def _wrong_value(key: str, value: Any, field: dataclasses.Field[Any], hint: Any)
     near = ""
     if isinstance(value, str):
         words = [str(word) for word in _choices(hint)]
-        close = difflib.get_close_matches(value, words, n=1, cutoff=0.5)
+        meant = OTHER_WORDS.get(value.lower().partition(":")[0], value)
+        close = [meant] if meant in words else difflib.get_close_matches(value, words, n=1, cutoff=0.5)
         near = f" Did you mean {close[0]}?" if close else ""
     return (
         f"{key} = {json.dumps(value, default=str)} is not allowed: it must be {allowed}.{near}"
@@ -179,7 +182,7 @@ def describe(hint: Any, metadata: Any) -> str:
         kind, bound = get_args(hint)
         if isinstance(bound, Named):
             own = f", or the dotted path of {bound.own}" if bound.own else ""
-            return f"one of {', '.join(bound.names)}{own}"
+            return f"one of {bound.listed}{own}"
         return describe(kind, bound.bounds)
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(describe(part, metadata) for part in get_args(hint))

@@ -40,13 +40,24 @@ Ratio = Annotated[float, Within(gt=0, le=1)]
 class Named:
     """One of these names, as in ``Annotated[str, Named(...)]``; or the dotted path of your own object.
 
-    own: what that object is, for the messages; None where there is no such choice.
+    own: what that object is, for the messages; None where there is no such choice. groups: the names by kind, for the
+    messages; those in no group come first.
     """
 
     names: tuple[str, ...]
     own: str | None = None
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     PATH: ClassVar[str] = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+
+    @property
+    def listed(self) -> str:
+        """The names in words, kind by kind."""
+        if not self.groups:
+            return ", ".join(self.names)
+        grouped = {name for _, names in self.groups for name in names}
+        alone = [name for name in self.names if name not in grouped]
+        return "; ".join([*alone, *(f"{title}: {', '.join(names)}" for title, names in self.groups)])
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         allowed = [*map(re.escape, self.names), *([self.PATH] if self.own else [])]

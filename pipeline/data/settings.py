@@ -20,7 +20,7 @@ from pipeline.config.spec import (
 )
 from pipeline.data.schemes import SCHEMES, Scheme
 from pipeline.data.sets.base import Dataset
-from pipeline.data.sets.registry import DATASETS, dataset_named
+from pipeline.data.sets.registry import DATASETS, NAMES, dataset_named
 from pipeline.errors import UserError
 
 Share = Annotated[float, Within(ge=0, le=0.5)]
@@ -30,7 +30,7 @@ Share = Annotated[float, Within(ge=0, le=0.5)]
 class Data(Section):
     """Which samples: a known data set, your own, or the toy."""
 
-    name: Annotated[str, Named(tuple(DATASETS), "a Dataset of your own")] = param(
+    name: Annotated[str, NAMES] = param(
         "digits", "data set: " + "; ".join(f"{name} = {dataset.summary}" for name, dataset in DATASETS.items())
     )
     mirror: str | None = param(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.config import own_code
+from pipeline.config.spec import Named
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods.base import Algorithm, Family
 from pipeline.problems.forms import Form
@@ -54,6 +55,25 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """Family -> its methods."""
 
 
+ROOMS: dict[str, tuple[str, ...]] = {
+    room: tuple(name for name, each in ALGORITHMS.items() if f".{room}." in each.context.__module__)
+    for room in ("client_weighting", "bilevel", "consensus")
+}
+"""Folder -> its methods."""
+NAMES = Named(
+    tuple(ALGORITHMS),
+    "an Algorithm of your own",
+    tuple(
+        (title, ROOMS[room])
+        for room, title in (
+            ("client_weighting", "client weighting"),
+            ("bilevel", "general bilevel"),
+            ("consensus", "consensus"),
+        )
+    ),
+)
+
+
 def fits(algorithm: Algorithm[Any], problem: str) -> bool:
     """Whether the problem offers a form that the method solves."""
     return not {*problem_named(problem).offers}.isdisjoint(algorithm.family.solves)
@@ -71,7 +91,7 @@ def algorithm_named(name: str) -> Algorithm[Any]:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     if "." not in name:
-        raise not_allowed("algorithm", name, f"one of {', '.join(ALGORITHMS)}, or a dotted path", "write one of them")
+        raise not_allowed("algorithm", name, f"one of {NAMES.listed}; or a dotted path", "write one of them")
     found: Algorithm[Any] = own_code.found_at("algorithm", name, Algorithm, "Algorithm", " as an Algorithm(...)")
     fault = own_code.fault(found, ALGORITHMS, None, None) or _no_family(found)
     fault = fault or own_code.fault(found, ALGORITHMS, found.options, found.family.options)

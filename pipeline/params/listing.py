@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.data.sets.base import Dataset
-from pipeline.data.sets.registry import DATASETS
+from pipeline.data.sets.registry import NAMES as DATASETS
 from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Algorithm
+from pipeline.methods.registry import ROOMS as METHODS
 from pipeline.methods.registry import fits
 from pipeline.params.reading import schema
 from pipeline.problems.registry import PROBLEMS
@@ -24,13 +24,6 @@ ROOMS = {
     "consensus": ("local steps", "consensus", "many local steps, then the server"),
 }
 """Folder of methods -> its title in params.yaml, its title in README.md and what its methods have in common."""
-KINDS: dict[str, Callable[[Dataset], bool]] = {
-    "images": lambda dataset: not dataset.problem and not dataset.own,
-    "characters, with `partition.scheme: few_shot`": lambda dataset: dataset.problem == "few_shot",
-    "your own data (docs/own-data.md)": lambda dataset: dataset.own,
-    "closed forms": lambda dataset: dataset.problem == "toy",
-}
-"""Kinds of data sets: which they are."""
 README, PARAMS, PAGE = Path("README.md"), Path("params.yaml"), Path("docs/methods.md")
 
 
@@ -40,7 +33,7 @@ def written() -> dict[Path, str]:
     for room, (title, *_) in ROOMS.items():
         names = " | ".join(method.name for method in methods_in(room))
         params = re.sub(rf"^# {title}: .*$", f"# {title}: {names}", params, flags=re.MULTILINE)
-    kinds = {title: [name for name, each in DATASETS.items() if of(each)] for title, of in KINDS.items()}
+    kinds = dict(DATASETS.groups)
     for title, members in kinds.items():
         old = rf"^  # {re.escape(title)}: .*$"
         params = re.sub(old, f"  # {title}: {' | '.join(members)}", params, flags=re.MULTILINE)
@@ -56,7 +49,7 @@ def written() -> dict[Path, str]:
 
 def methods_in(room: str) -> list[Algorithm]:
     """The methods of a folder, in the registry's order."""
-    return [method for method in ALGORITHMS.values() if f".{room}." in method.context.__module__]
+    return [ALGORITHMS[name] for name in METHODS[room]]
 
 
 def problems_of(methods: Iterable[Algorithm]) -> list[str]:

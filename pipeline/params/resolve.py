@@ -11,7 +11,7 @@ from pipeline.data.schemes.natural import NATURAL
 from pipeline.data.sets.base import DatasetInfo
 from pipeline.data.settings import PartitionSettings
 from pipeline.data.sizes import CLIENT_VALIDATION, Sizes, sizes
-from pipeline.methods.registry import heads, made_for, method_for
+from pipeline.methods.registry import algorithm_named, fits, heads, made_for, method_for
 from pipeline.models import automatic
 from pipeline.params.tree import Params, Problems, Resolved
 from pipeline.problems.forms import Facts
@@ -86,6 +86,16 @@ def _partition(params: Params, info: DatasetInfo, size: Sizes) -> PartitionSetti
         client_validation=settled(part.client_validation, CLIENT_VALIDATION if validates else 0.0),
         **sections,
     )
+
+
+def switched(params: Params) -> str | None:
+    """What `problem: auto` has switched to for the sake of the method, in a line; None if it learns client weights."""
+    if params.problem != "auto" or params.data.dataset.problem or made_for(params.algorithm) == "client_weighting":
+        return None
+    problem = made_for(params.algorithm)
+    also = fits(algorithm_named(params.algorithm), "client_weighting")
+    fix = " For client weights: problem: client_weighting." if also else " Client weights are not learned."
+    return f"algorithm: {params.algorithm} switches the problem: problem: auto = {problem}.{fix}"
 
 
 def problem_in_use(params: Params) -> str:

@@ -12,12 +12,12 @@ from pipeline.data.schemes import SCHEMES
 from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
 from pipeline.methods import ALGORITHMS, Algorithm
 from pipeline.methods.consensus.robust import Robust
-from pipeline.methods.registry import algorithm_named
+from pipeline.methods.registry import NAMES, algorithm_named
 from pipeline.models.settings import Model
 from pipeline.problems.forms import Formulation
 from pipeline.problems.registry import PROBLEMS, problem_named
 
-MethodName = Annotated[str, Named(tuple(ALGORITHMS), "an Algorithm of your own")]
+MethodName = Annotated[str, NAMES]
 ProblemName = Annotated[str, Named(("auto", *PROBLEMS), "a Formulation of your own")]
 
 

@@ -241,7 +241,8 @@ def _name_bars(axes: Axes, clients: Clients) -> None:
     room = 90 // len(clients)
     shown = [plain(name, 18) if clients.named else str(i) for i, name in enumerate(clients.names)]
     tilted = max(map(len, shown)) > room
-    held = [clipped(short_labels(labels), room) for labels in clients.labels]
+    words = clients.held if clients.classes else short_labels
+    held = [plain(words(labels), room) for labels in clients.labels]
     ticks = shown if tilted else [f"{name}\n{labels}" for name, labels in zip(shown, held, strict=True)]
     turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
     axes.set_xticks(range(len(clients)), ticks, **turned)

@@ -10,12 +10,12 @@ import logging
 import shutil
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+from pipeline.tracking.forms import Answers, Form
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 PACKAGES = ("mlflow", "numpy", "pandas", "torch")
 
 
-def save_model(network: nn.Module, folder: Path, example: np.ndarray, names: Sequence[str] = ()) -> None:
-    """Write `network` (float images [B, C, H, W] in [0, 1] -> logits [B, classes]) as an MLflow model for raw images.
+def save_model(network: nn.Module, folder: Path, form: Callable[[], Form], answers: Answers) -> None:
+    """Write `network` as an MLflow model that takes raw samples: what `form` says (`pipeline.tracking.forms`).
 
-    `mlflow.pyfunc.load_model(folder).predict(images)` takes images [H, W, C] of any size, uint8 or float, and returns a
-    frame with the probability of every class (`pipeline.tracking.served`). example: at least two raw images, uint8
-    [B, H, W, C], of the size that the network was trained on. names: of the classes; none: the network answers
-    features, which are numbered.
+    `mlflow.pyfunc.load_model(folder).predict(samples)` returns a frame with a row per sample: the probability of every
+    class, or the number (`pipeline.tracking.served`).
 
     The network itself is `artifacts/network.pt2` in the folder (torch.export), which needs neither our code nor
     unpickling to be loaded. One that cannot be exported (data-dependent control flow) is pickled as
@@ -43,32 +41,30 @@ def save_model(network: nn.Module, folder: Path, example: np.ndarray, names: Seq
         import mlflow.pyfunc
         import torch
         from mlflow.models import ModelSignature
-        from mlflow.types import ColSpec, DataType, Schema, TensorSpec
+        from mlflow.types import ColSpec, DataType, Schema
 
         logging.getLogger("mlflow").setLevel(logging.ERROR)
-        network = copy.deepcopy(network).float().cpu().eval()
-        images = torch.tensor(example).permute(0, 3, 1, 2) / 255.0
+        network, takes = copy.deepcopy(network).float().cpu().eval(), form()
         with torch.no_grad():
-            columns = list(names) or [f"feature {i}" for i in range(network(images).shape[1])]
-        form = {"kind": "images", "channels": images.shape[1], "height": images.shape[2], "width": images.shape[3]}
-        form |= {"answers": "probabilities" if names else "features", "names": columns}
+            columns = list(answers.names) or [f"feature {i}" for i in range(network(takes.inputs).shape[1])]
+        kind = DataType.double if answers.kind == "numbers" else DataType.float
+        note = takes.note | {"answers": answers.kind, "names": columns}
+        note |= {"shift": answers.shift, "spread": answers.spread}
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         with tempfile.TemporaryDirectory() as scratch:
-            saved = _save_network(network, images, Path(scratch))
-            note = Path(scratch) / "form.json"
-            note.write_text(json.dumps(form, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            saved = _save_network(network, takes.inputs, Path(scratch))
+            written = Path(scratch) / "form.json"
+            written.write_text(json.dumps(note, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             mlflow.pyfunc.save_model(
                 str(partial),
                 python_model=str(Path(__file__).with_name("served.py")),
-                artifacts={"network": str(saved), "form": str(note)},
-                # Of any size, and of any kind of number: no tensor of one shape and type describes that.
+                artifacts={"network": str(saved), "form": str(written), **takes.artifacts},
                 signature=ModelSignature(
-                    inputs=Schema([TensorSpec(np.dtype("O"), (-1,))]),
-                    outputs=Schema([ColSpec(DataType.float, name) for name in columns]),
+                    inputs=takes.schema, outputs=Schema([ColSpec(kind, name) for name in columns])
                 ),
-                input_example=example[:2],
-                metadata={"input": f"images [B, H, W, C] of any size; trained on {list(example.shape[1:])}"},
+                input_example=takes.example,
+                metadata=takes.says,
                 # Given, not inferred: inference imports the model in a new process, six seconds or so.
                 pip_requirements=[f"{name}=={version(name).split('+')[0]}" for name in PACKAGES],
             )
@@ -76,13 +72,13 @@ def save_model(network: nn.Module, folder: Path, example: np.ndarray, names: Seq
     partial.rename(folder)
 
 
-def _save_network(network: nn.Module, images: Tensor, folder: Path) -> Path:
+def _save_network(network: nn.Module, inputs: Tensor, folder: Path) -> Path:
     import torch
 
     written = io.BytesIO()  # torch's own writer does not say what a full disk says
     try:
         shapes = ({0: torch.export.Dim.DYNAMIC},)
-        exported = torch.export.export(network, (images,), dynamic_shapes=shapes)
+        exported = torch.export.export(network, (inputs,), dynamic_shapes=shapes)
         path = folder / "network.pt2"
         torch.export.save(exported, written)
     except Exception:  # whatever the exporter does not understand

@@ -1,21 +1,22 @@
 """What answers a request to a served model. MLflow copies this file into the model's folder and runs it there, on
 machines that have none of our code: it imports nothing of ours.
 
-Beside it lie the trained network and `form.json`, which says what the network takes and what its answers are called:
+Beside it lie the trained network and `form.json`, which says what the network takes and what its answers are called;
+for a table and arrays also `features.py`, the code that prepared the training samples.
 
 | key | what |
 |---|---|
-| `kind` | `images`; another kind of raw samples is another function in `PREPARE` |
+| `kind` | of raw samples: `images`, `table` or `arrays`; another kind is another function in `PREPARE` |
 | `channels`, `height`, `width` | of the images that the network was trained on |
-| `answers` | `probabilities` of the classes, or `features` |
+| `record` | how a table or arrays become features |
+| `answers` | `probabilities` of the classes, `numbers`, or `features` |
 | `names` | of the answers, one per column |
-
-The seam for tables: their `form.json` holds the record of preprocessing under `record`, and their entry of `PREPARE`
-turns a frame into the network's input by it.
+| `shift`, `spread` | numbers are answered as output * spread + shift |
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ import mlflow.pyfunc
 import numpy as np
 import pandas as pd
 import torch
+from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 CHUNK = 256
 """Samples per pass of the network."""
@@ -32,7 +35,7 @@ GREY = (0.299, 0.587, 0.114)
 """Parts of red, green and blue (ITU-R BT.601)."""
 
 
-def images(form: dict[str, Any], given: Any) -> torch.Tensor:
+def images(form: dict[str, Any], given: Any, features: Any) -> torch.Tensor:
     """Raw images as the network takes them, float32 [B, C, height, width] in [0, 1].
 
     given: [B, H, W, C], [B, H, W], or images of several sizes, each [H, W, C] or [H, W], in a list or an array of
@@ -71,28 +74,67 @@ def _image(form: dict[str, Any], image: np.ndarray) -> torch.Tensor:
     return X.clamp(0, 1)
 
 
-PREPARE = {"images": images}
+def table(form: dict[str, Any], given: Any, features: Any) -> torch.Tensor:
+    """Rows with the user's own columns, a frame or a list of records, as the network takes them."""
+    frame = given if isinstance(given, pd.DataFrame) else pd.DataFrame(given)
+    return torch.tensor(features.of_table(form["record"], frame, known=True))[:, :, None, None]
+
+
+def arrays(form: dict[str, Any], given: Any, features: Any) -> torch.Tensor:
+    """Arrays [B, ...] of the user's own shape as the network takes them."""
+    return torch.tensor(features.of_arrays(form["record"], given))
+
+
+PREPARE = {"images": images, "table": table, "arrays": arrays}
+
+
+class Refused(MlflowException):
+    """The line alone: MLflow's server would put all rows of the request before it."""
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+    @message.setter
+    def message(self, _: str) -> None:
+        pass
 
 
 class Served(mlflow.pyfunc.PythonModel):
-    """Raw samples in, a frame out: a row per sample, a column per class with its probability."""
+    """Raw samples in, a frame out: a row per sample, a column per class with its probability, or one of numbers."""
 
     # MLflow would check the samples by type hints, which know no images, and warns of a method without any.
     _skip_type_hint_validation = True
 
     def load_context(self, context: Any) -> None:
         self.form = json.loads(Path(context.artifacts["form"]).read_text(encoding="utf-8"))
+        self.features = _module(context.artifacts["features"]) if "features" in context.artifacts else None
         network = Path(context.artifacts["network"])
         exported = network.suffix == ".pt2"
         self.network = torch.export.load(network).module() if exported else torch.load(network, weights_only=False)
 
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        X = PREPARE[self.form["kind"]](self.form, model_input)
+        try:
+            X = PREPARE[self.form["kind"]](self.form, model_input, self.features)
+        except ValueError as error:
+            raise Refused(str(error), INVALID_PARAMETER_VALUE) from None
         with torch.no_grad():
             answers = torch.cat([self.network(part) for part in X.split(CHUNK)])
         if self.form["answers"] == "probabilities":
             answers = answers.softmax(1)
+        elif self.form["answers"] == "numbers":
+            answers = answers.double() * self.form["spread"] + self.form["shift"]
         return pd.DataFrame(answers.numpy(), columns=self.form["names"])
+
+
+def _module(path: str) -> Any:
+    """The code beside the model, under a name that nothing else has."""
+    spec = importlib.util.spec_from_file_location("served_features", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 set_model(Served())

@@ -83,3 +83,10 @@ def test_one_thread_is_timed_by_the_processor():
     start = clock()
     time.sleep(0.2)
     assert clock() - start < 0.1  # the processor did nothing
+
+
+def test_rivals_do_not_inherit_what_our_libraries_set():
+    from benchmarks.rivals import environment
+
+    ours = {"PATH": "/bin", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "HOME": "/home/me"}
+    assert environment(ours) == {"PATH": "/bin", "HOME": "/home/me"}

@@ -13,12 +13,13 @@ from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
 from pipeline.methods import ALGORITHMS as METHODS
 from pipeline.methods.consensus.common.local_context import LocalOptions
+from pipeline.methods.registry import NAMES
 from pipeline.models import MODELS
 from pipeline.models import MODELS as MODEL_NAMES
 from pipeline.params import Params
 from pipeline.params.listing import ROOMS, methods_in, written
 from pipeline.params.reading import load_params, schema
-from pipeline.params.resolve import problem_in_use
+from pipeline.params.resolve import problem_in_use, switched
 from pipeline.params.rules import check_rules
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,35 @@ def test_names_agree_with_the_rooms_that_serve_them():
             assert "an algorithm for few_shot" in answer
         else:
             assert answer is None
+
+
+def test_what_people_write_for_a_gpu_is_answered_with_gpu():
+    assert "one of auto, cpu, gpu. Did you mean gpu?" in answer_to("accelerator: auto", "accelerator: cuda:0")
+
+
+def test_names_are_listed_by_kind():
+    said = answer_to("name: digits", "name: minst")
+    assert "one of images: digits, mnist, " in said
+    assert "; your own data (docs/own-data.md): folder, table, arrays; " in said
+    said = answer_to("algorithm: primal_dual", "algorithm: primal_duel")
+    assert "one of client weighting: primal_dual, " in said
+    assert "; consensus: fedavg, " in said
+    assert all(name in NAMES.listed for name in ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"algorithm": "fedavg"}, "problem: auto = consensus. For client weights: problem: client_weighting."),
+        ({"algorithm": "fedbio_local"}, "problem: auto = hyper_representation. Client weights are not learned."),
+        ({"algorithm": "simfbo"}, None),
+        ({"algorithm": "fedavg", "problem": "client_weighting"}, None),
+        ({"algorithm": "fedavg", "data.name": "toy"}, None),
+    ],
+)
+def test_a_method_that_switches_the_problem_says_so(settings, said):
+    found = switched(override(Params(), settings))
+    assert found is None if said is None else found.endswith(said)
 
 
 def answer_to(old: str, new: str, path: Path | None = None) -> str | None:

@@ -27,6 +27,8 @@ def test_a_table_and_a_folder_outside_of_the_project(project, tmp_path):
     assert ran(project.dvc("repro")) == ALL
     assert [row["name"] for row in project.rows("client_weights.csv")] == sorted(CLIENTS)
     assert "clean_weight" not in project.json("results/metrics.json")
+    served = project.json("models/mlflow/serving_input_example.json")["dataframe_split"]
+    assert served["columns"] == ["age", "job", "person", "score"]
     assert "up to date" in project.dvc("repro")
     frame.head(250).to_csv(place / "clients of ours.csv", index=False)
     assert ran(project.dvc("repro")) == ALL[1:]

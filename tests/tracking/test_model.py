@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pipeline.config.sections import Tracking
+from pipeline.tracking.forms import Answers, raw_images
 from pipeline.tracking.model import save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.store import connect
@@ -50,6 +51,11 @@ def raw(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
+def save_images(network: nn.Module, folder: Path, channels: int = 1) -> None:
+    example = raw((2, 14, 14, channels))
+    save_model(network, folder, lambda: raw_images(example), Answers("probabilities", CLASSES))
+
+
 def loaded(folder: Path):
     import mlflow
 
@@ -60,7 +66,7 @@ def loaded(folder: Path):
     ("network", "channels"), [(grey(), 1), (colour().double(), 3), (Moody(), 1)], ids=["grey", "colour", "pickled"]
 )
 def test_it_answers_as_the_network_does(tmp_path: Path, network: nn.Module, channels: int) -> None:
-    save_model(network, tmp_path / "mlflow", raw((2, 14, 14, channels)), CLASSES)
+    save_images(network, tmp_path / "mlflow", channels)
     assert [p.name for p in tmp_path.iterdir()] == ["mlflow"]
     model = loaded(tmp_path / "mlflow")
     for batch in (1, 7):
@@ -76,7 +82,7 @@ def test_it_answers_as_the_network_does(tmp_path: Path, network: nn.Module, chan
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("served") / "mlflow"
-    save_model(grey(), folder, raw((2, 14, 14, 1)), CLASSES)
+    save_images(grey(), folder)
     return loaded(folder)
 
 
@@ -111,7 +117,7 @@ def test_a_request_is_answered(served, tmp_path: Path) -> None:
     """As `mlflow models serve` answers it: the example that the model brings, and JSON of our own."""
     from mlflow.pyfunc.scoring_server import invocations
 
-    save_model(grey(), tmp_path / "mlflow", raw((2, 14, 14, 1)), CLASSES)
+    save_images(grey(), tmp_path / "mlflow")
     example = (tmp_path / "mlflow" / "serving_input_example.json").read_text()
     schema = served.metadata.get_input_schema()
     for body in (example, json.dumps({"inputs": raw((2, 20, 20, 3)).tolist()})):
@@ -129,7 +135,7 @@ def test_published_and_registered_once(project: Path, monkeypatch: pytest.Monkey
     network = grey()
     asked = Tracking(register="digit reader", alias="champion")
     for tracking in (Tracking(), Tracking(), asked, asked):
-        save_model(network, project / "models" / "mlflow", raw((2, 14, 14, 1)), CLASSES)
+        save_images(network, project / "models" / "mlflow")
         info, error = publish(project / "results", project / "models", tracking, project)
         assert error is None
     store = connect(Tracking(), project)

@@ -7,7 +7,8 @@ alike.
 |---|---|
 | `targets` | classes with names, or numbers |
 | `columns` | numbers and categories of a table; what a federation can compute of them |
-| `preprocessing` | the record, applied |
+| `features` | the record of a table or of arrays, applied; served models carry a copy |
+| `preprocessing` | any record, applied |
 | `tables`, `images` | files read |
 | `assembling` | the parts together: a data set in memory, with notes on what looks odd |
 """

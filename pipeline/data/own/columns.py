@@ -2,8 +2,8 @@
 
 A number's scale comes from each client's count, sum and sum of squares alone: the median over clients of their means,
 and of their mean squares about it. So a client that stores metres as millimetres does not decide what everyone else's
-samples look like. Inputs stay within +-LIMIT deviations. A missing number becomes the mean, and a further feature says
-that it was missing; a missing category has a feature of its own.
+samples look like. Inputs stay within +-`features.LIMIT` deviations. A missing number becomes the mean, and a further
+feature says that it was missing; a missing category has a feature of its own. Dates are numbers, in days.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.own.features import is_date, is_number, numbers, texts
 from pipeline.errors import UserError
 
-LIMIT = 10.0
-"""Largest input, in standard deviations."""
 MOST_CATEGORIES = 100
 """The rarer ones of a column have no feature of their own."""
 
@@ -26,15 +25,9 @@ def described(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any
     values: a pandas Series, of the clients' rows; owners: whose they are, [M].
     """
     if is_number(values):
-        return _number(name, values.to_numpy(dtype=np.float64, na_value=np.nan), owners)
+        record, note = _number(name, numbers(values), owners)
+        return (record | {"date": True} if record and is_date(values) else record), note
     return _category(name, values)
-
-
-def is_number(values: Any) -> bool:
-    """Whether a pandas Series holds numbers, or true and false."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return bool(is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype))
 
 
 def standard(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
@@ -72,7 +65,7 @@ def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str
 
 
 def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None]:
-    counts = values.astype(str).where(values.notna()).value_counts()  # without missing ones
+    counts = texts(values).value_counts()  # without missing ones
     found, rows, missing = len(counts), int(counts.sum()), bool(values.isna().any())
     if not found:
         return None, f"column {name!r} is empty and left out"
@@ -81,40 +74,7 @@ def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None
     if found > MOST_CATEGORIES and found > rows / 2:
         return None, f"column {name!r} is left out: nearly every row has a text of its own there ({found} of {rows})"
     kept = sorted(counts.index[:MOST_CATEGORIES].tolist())
-    note = (
-        f"column {name!r}: {found} texts, of which the {MOST_CATEGORIES} commonest count" if found > len(kept) else None
-    )
-    return {"name": name, "kind": "category", "values": kept, "missing": missing}, note if found > len(kept) else None
-
-
-def features(record: dict[str, Any]) -> list[str]:
-    """Names of the features that a column becomes."""
-    name = record["name"]
-    own = [name] if record["kind"] == "number" else [f"{name} = {value}" for value in record["values"]]
-    return own + ([f"{name} is missing"] if record["missing"] else [])
-
-
-def encoded(record: dict[str, Any], values: Any, out: np.ndarray) -> None:
-    """Fill `out`, [M, len(features)], float32, from a pandas Series; UserError for a text where numbers belong."""
-    missing = values.isna().to_numpy()
-    if record["kind"] == "number":
-        if not is_number(values) and not missing.all():
-            raise UserError(
-                f"data: column {record['name']!r} holds texts, such as {_first(values)!r}, where the clients' rows hold"
-                " numbers. Fix: correct it."
-            )
-        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        scaled = (numbers - record["mean"]) / (record["deviation"] or 1.0)
-        out[:, 0] = np.nan_to_num(np.clip(scaled, -LIMIT, LIMIT), nan=0.0)
-    else:
-        import pandas as pd
-
-        codes = pd.Index(record["values"]).get_indexer(values.astype(str).where(~missing))
-        rows = np.flatnonzero(codes >= 0)
-        out[rows, codes[rows]] = 1.0
-    if record["missing"]:
-        out[:, -1] = missing
-
-
-def _first(values: Any) -> Any:
-    return values.dropna().iloc[0]
+    record = {"name": name, "kind": "category", "values": kept, "missing": missing}
+    if found == len(kept):
+        return record, None
+    return record | {"others": True}, f"column {name!r}: {found} texts, of which the {len(kept)} commonest count"

@@ -6,12 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.own.features import MISSING
 from pipeline.errors import UserError
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 SETS = ("clients", "validation", "selection", "test")
-MISSING = ["", "NA", "N/A", "NaN", "nan", "n/a", "null", "NULL", "None", "?"]
-"""What stands for a missing value."""
 
 
 def files(path: Path) -> dict[str, Path]:
@@ -85,9 +84,8 @@ def _frame(table: Any) -> Any:
     for name in table.column_names:
         column = table.column(name)
         kind = column.type
-        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):  # days, with fractions
-            column = column.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64())
-            series[name] = column.to_pandas() / 86_400e6
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            series[name] = column.cast(pa.timestamp("us")).to_pandas()
         elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
             raise UserError(f"data: column {name!r} holds {kind}. Fix: numbers and texts only; drop the column.")
         elif pa.types.is_decimal(kind) or pa.types.is_null(kind) or (pa.types.is_boolean(kind) and column.null_count):

@@ -103,10 +103,10 @@ def _texts(values: np.ndarray) -> np.ndarray:
 def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any], list[str]]:
     """How the arrays become features: pixels as they are, other images by one scale, vectors feature by feature."""
     from pipeline.data.own import columns
-    from pipeline.data.own.preprocessing import channels_first
+    from pipeline.data.own.features import channels_first
 
     clients = X["clients"]
-    record: dict[str, Any] = {"kind": "arrays", "shape": list(clients.shape[1:])}
+    record: dict[str, Any] = {"kind": "arrays", "shape": list(clients.shape[1:]), "dtype": str(clients.dtype)}
     if clients.ndim > 2:
         sides = channels_first(clients[:1]).shape[2:]
         if sides[0] != sides[1]:

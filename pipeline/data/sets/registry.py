@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pipeline.config import own_code
+from pipeline.config.spec import Named
 from pipeline.data.sets.base import Dataset
 from pipeline.errors import UserError, not_allowed
 
@@ -21,6 +24,19 @@ DATASETS: dict[str, Dataset] = own_code.registered(
     "toy.TOY_DATA",
 )
 
+KINDS: dict[str, Callable[[Dataset], bool]] = {
+    "images": lambda dataset: not dataset.problem and not dataset.own,
+    "characters, with `partition.scheme: few_shot`": lambda dataset: dataset.problem == "few_shot",
+    "your own data (docs/own-data.md)": lambda dataset: dataset.own,
+    "closed forms": lambda dataset: dataset.problem == "toy",
+}
+"""Kinds of data sets: which they are."""
+NAMES = Named(
+    tuple(DATASETS),
+    "a Dataset of your own",
+    tuple((title, tuple(name for name, each in DATASETS.items() if of(each))) for title, of in KINDS.items()),
+)
+
 TOY = "toy"
 """The data set that is none: the toy problem draws its clients from the seed."""
 
@@ -30,7 +46,7 @@ def dataset_named(name: str) -> Dataset:
     if name in DATASETS:
         return DATASETS[name]
     if "." not in name:
-        allowed = f"one of {', '.join(DATASETS)}, or the dotted path of a Dataset of your own"
+        allowed = f"one of {NAMES.listed}; or the dotted path of a Dataset of your own"
         raise not_allowed("data.name", name, allowed, "data.name: digits")
     found: Dataset = own_code.found_at("data.name", name, Dataset, "Dataset", " as a Dataset(...)")
     fault = own_code.fault(found, DATASETS, None, None) or own_code.not_called_with(found.read, 2)

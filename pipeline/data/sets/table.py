@@ -77,14 +77,30 @@ def from_frames(
     targets = {part: _texts(frame[label]) for part, frame in frames.items()}
     kept = [column["name"] for column in record["columns"]]
     codes = [_numbers(clients[column]) for column in kept]
+    notes = [note for _, note in found if note]
     X = {}
     for part in list(frames):
-        X[part] = preprocessing.apply(record, frames.pop(part))
-    parts = assembling.Parts(X, targets, owners, groups, [note for _, note in found if note])
+        frame = frames.pop(part)
+        if part != "clients":
+            notes += _strange(record, frame, part)
+        X[part] = preprocessing.apply(record, frame)
+    parts = assembling.Parts(X, targets, owners, groups, notes)
     raw = assembling.assembled(name, parts, record, task, f"data.label {label!r}")
     y = raw.train_labels[: len(codes[0])]
     leaks = assembling.leaks(kept, codes, y, raw.classes)
     return assembling.with_notes(raw, leaks)
+
+
+def _strange(record: dict[str, Any], frame: Any, part: str) -> list[str]:
+    """Notes on categories that only the server's set has."""
+    from pipeline.data.own.features import unknown
+
+    found = {column["name"]: unknown(column, frame[column["name"]]) for column in record["columns"]}
+    return [
+        f"column {name!r}: {', '.join(map(repr, texts[:3]))} is in the {part} set alone and counts as no category"
+        for name, texts in found.items()
+        if texts
+    ]
 
 
 def _chosen(data: Any, clients: Any, file: Path) -> list[str]:
@@ -106,11 +122,11 @@ def _require(key: str, column: str, frame: Any, file: Path) -> None:
 
 
 def _texts(values: Any) -> np.ndarray:
-    """Numbers as they are, everything else as texts; None where missing."""
-    from pipeline.data.own.columns import is_number
+    """Numbers as they are, dates as days, everything else as texts; None where missing."""
+    from pipeline.data.own.features import is_date, is_number, numbers
 
     if is_number(values):
-        return values.to_numpy()
+        return numbers(values) if is_date(values) else values.to_numpy()
     texts = values.astype(object)
     return texts.where(texts.notna(), None).to_numpy(dtype=object)
 
@@ -124,10 +140,10 @@ def _groups(column: str, frame: Any, file: Path) -> np.ndarray:
 
 def _numbers(values: Any) -> np.ndarray:
     """Categories as codes; nan = missing."""
-    from pipeline.data.own.columns import is_number
+    from pipeline.data.own.features import is_number, numbers
 
     if is_number(values):
-        return values.to_numpy(dtype=np.float32, na_value=np.nan)
+        return numbers(values).astype(np.float32)
     codes = values.astype("category").cat.codes.to_numpy().astype(np.float32)
     return np.where(codes < 0, np.nan, codes)
 

@@ -14,6 +14,8 @@ MOST = 40
 """Clients shown one by one; of more, the heaviest and the lightest, half of that number each."""
 WIDEST = 20
 """Classes of a table with a column for each."""
+WITHOUT = "test result without it"
+"""Heading of a column."""
 
 
 def weights(story: Story) -> dict[str, Any] | None:
@@ -99,6 +101,7 @@ def evidence(story: Story) -> dict[str, Any] | None:
         "effect on the validation loss": found.pull if story.learned else None,
         "model agrees with its labels": found.agreement,
         f"test accuracy, {story.what} mix as here": found.mix,
+        WITHOUT: story.without,
     }
     columns = {name: values for name, values in measured.items() if values is not None}
     if not columns:
@@ -110,13 +113,13 @@ def evidence(story: Story) -> dict[str, Any] | None:
         {
             "name": clients.names[i],
             "suspect": i in suspects,
-            "cells": [_cell(name, float(values[i]), values) for name, values in columns.items()],
+            "cells": [_cell(story, name, float(values[i]), values) for name, values in columns.items()],
         }
         for i in shown
     ]
     rest = [i for i in others if i not in shown]
     if rest:
-        medians = [_cell(name, float(np.median(values[rest])), values) for name, values in columns.items()]
+        medians = [_cell(story, name, _median(values[rest]), values) for name, values in columns.items()]
         rows.append({"name": f"median of the {len(rest):,} others", "suspect": False, "cells": medians})
     return {
         "heading": "Suspicious clients, and why" if suspects else "What speaks for and against each client",
@@ -143,12 +146,26 @@ def _explained(columns: list[str]) -> list[str]:
         "model": "Model agrees with its labels: for how many of the client's own training samples (of at most 500) the"
         " model gives the label that the client gives. Low where labels are wrong, or where the model has not learned"
         " them.",
-        "test": "Test accuracy, mix as here: the model's accuracy by class, in the mix that the client holds.",
+        "test accuracy": "Test accuracy, mix as here: the model's accuracy by class, in the mix that the client holds.",
+        WITHOUT: "Test result without it: accuracy, or R2 of numbers, of the same run on all other clients' samples,"
+        " and the difference to the run with everyone. Small differences may be chance: test samples are few.",
     }
     return [note for start, note in notes.items() if any(column.startswith(start) for column in columns)]
 
 
-def _cell(name: str, value: float, values: np.ndarray) -> dict[str, Any]:
+def _median(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _cell(story: Story, name: str, value: float, values: np.ndarray) -> dict[str, Any]:
+    if np.isnan(value):
+        return {"text": "not tried", "share": None, "tone": ""}
+    if name == WITHOUT:
+        accuracy = story.metrics.get("test_accuracy")
+        if accuracy is None:
+            return {"text": f"R2 {value:.3f} ({value - story.metrics['test_r2']:+.3f})", "share": None, "tone": ""}
+        return {"text": f"{percent(value)} ({100 * (value - accuracy):+.1f})", "share": value, "tone": ""}
     if not name.startswith("effect"):
         return {"text": percent(value), "share": value, "tone": ""}
     most = float(np.abs(values).max()) or 1.0

@@ -49,8 +49,8 @@ class Holdings:
 @dataclass(frozen=True)
 class Story:
     """metrics: of metrics.json. rows: the history. weights: over rounds, [R + 1, N], empty of a method without any.
-    test: None without classes. what: is classified. remarks: what a person should know besides.
-    command: what makes the run again."""
+    test: None without classes. what: is classified. without: test accuracy or R2 of the run without each client, [N],
+    nan where that was not tried. remarks: what a person should know besides. command: what makes the run again."""
 
     record: Record
     metrics: dict[str, Any]
@@ -61,6 +61,7 @@ class Story:
     what: str = "label"
     holdings: Holdings | None = None
     evidence: Evidence = field(default_factory=Evidence)
+    without: np.ndarray | None = None
     remarks: list[str] = field(default_factory=list)
     command: str = ".venv/bin/dvc repro"
 
