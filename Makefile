@@ -52,7 +52,7 @@ paper: setup ## the lead paper's experiments in full (says first how long it tak
 STUDY ?= simfbo
 PROFILE ?= quick
 
-experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weights|trust PROFILE=quick|full
+experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weights|trust|bad_answers PROFILE=quick|full
 	$(BIN)/python -m experiments $(STUDY) plan $(PROFILE)
 	@$(NO_BYTE_CODE)
 	cd experiments/$(STUDY) && $(CURDIR)/$(BIN)/dvc repro $(PROFILE)-page

@@ -66,6 +66,7 @@ def _digest(row: str, settings: str) -> str:
 
 def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
+    from pipeline.methods.consensus.robust import MEAN
     from pipeline.methods.registry import family
     from pipeline.params import Subset
     from pipeline.params.resolve import resolve
@@ -82,6 +83,8 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     }
     if params.subset != Subset():
         parts["subset"] = params.subset
+    if params.robust.rule != MEAN:
+        parts["robust"] = {"rule": params.robust.rule} | dataclasses.asdict(getattr(params.robust, params.robust.rule))
     if params.data.name != "toy":
         dealt = {field.name: getattr(params.partition, field.name) for field in dataclasses.fields(params.partition)}
         own = {name: value for name, value in dealt.items() if not dataclasses.is_dataclass(value) or name == scheme}

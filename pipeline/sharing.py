@@ -3,7 +3,8 @@
 Every process (rank) holds the server's whole state and computes the same server step; client i is simulated by rank
 i mod R alone, in every round, so that what a client keeps (dual, control variate, model of its own) lies in one place
 and never travels between rounds. What travels per exchange is what the server would receive in sum: a few d-vectors and
-a few numbers, never a client's model. A run of one process is the case R = 1, in which nothing travels.
+a few numbers, never a client's model. (A robust rule is the exception: it needs each client's change.) A run of one
+process is the case R = 1, in which nothing travels.
 """
 
 from __future__ import annotations

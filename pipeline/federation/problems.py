@@ -17,6 +17,7 @@ from pipeline.data.raw import DatasetInfo
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
+from pipeline.methods.consensus import robust
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.problems.forms import Given
@@ -119,7 +120,9 @@ def context_of(params: Resolved, problem: Any) -> StepContext:
     return algorithm.context(
         oracle=algorithm.context.oracle_for(problem, params.train.backend, Share()),
         hyper=params.hyper,
-        federation=Federation(f.sampling, f.participation, int(f.batch_size), f.aggregation),
+        federation=Federation(
+            f.sampling, f.participation, int(f.batch_size), f.aggregation, robust.chosen(params.robust)
+        ),
         seed=params.seed,
     )
 

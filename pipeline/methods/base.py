@@ -42,12 +42,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Federation:
-    """Who takes part and with how much data; see params.yaml."""
+    """Who takes part and with how much data; see params.yaml. robust: what stands in for the mean of clients' changes
+    (`pipeline.methods.consensus.robust`); None = the mean."""
 
     sampling: str = "bernoulli"
     participation: float = 1.0
     batch_size: int = 64
     aggregation: str = "uniform"
+    robust: Any = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ estimator is what it is under partial participation. Steps are pure functions of
 answer as before. The client is asked again in the next round. Each further bad answer doubles the rounds it rests, up
 to 64, and halves the factor it is judged by, down to 5: a client with pixels of 0 to 255 has small gradients too, on
 images that a saturated network happens to get right. After 128 rounds without a bad answer it is as the others. Its
-weight, where weights are learned, neither gains nor loses (`neutral`).
+weight, where weights are learned, neither gains nor loses (`neutral`); where every client has a lower variable of its
+own, the others' mean is tested and served in place of its own, which its data have never or wrongly trained.
 
 Where all answers of a step are not finite, it is the model that has diverged, and no client is blamed.
 
@@ -37,6 +38,7 @@ the step is remembered.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -168,16 +170,17 @@ class Screen:
         found = torch.isin(clients.cpu(), torch.tensor(known)).nonzero()[:, 0]
         return found.to(clients.device) if len(found) else None
 
-    def neutral(self, values: Tensor) -> Tensor:
-        """A number per client [N], where those left out of this round have the mean of the others: they then neither
-        gain nor lose."""
-        gone = [i for i, s in self.strikes.items() if s.at <= self.now and self.now[0] < s.until]
+    def neutral(self, values: Tensor, after: int | None = None) -> Tensor:
+        """A number or a row per client, [N] or [N, d], where those left out have the mean of the others: they then
+        neither gain nor lose. after: that many rounds; None = in this step."""
+        now = self.now if after is None else (after, sys.maxsize)
+        gone = [i for i, s in self.strikes.items() if s.at <= now and now[0] < s.until]
         if not gone or len(gone) == len(values):
             return values
         out = torch.zeros(len(values), dtype=torch.bool)
         out[gone] = True
         out = out.to(values.device)
-        return torch.where(out, values[~out].mean(), values)
+        return torch.where(out.view(-1, *[1] * (values.dim() - 1)), values[~out].mean(0), values)
 
     def close(self) -> None:
         """A round ends. Raises BadAnswers if too many have been without at least half of their clients."""

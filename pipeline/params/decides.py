@@ -8,6 +8,7 @@ from pipeline.config.sections import Loss
 from pipeline.config.spec import dotted
 from pipeline.data.sets.registry import dataset_named
 from pipeline.data.settings import scheme_named
+from pipeline.methods.consensus.robust import MEAN
 from pipeline.methods.registry import algorithm_named
 from pipeline.params.tree import Params
 from pipeline.problems.registry import problem_named
@@ -18,7 +19,7 @@ _SPLIT = ("data.bad", "data.validation_share", "data.selection_share", "data.tes
 STAGES: dict[str, tuple[str, ...]] = {
     "download": ("data",),
     "partition": ("seed", "subset", "partition", *_SPLIT),
-    "train": (*_IMAGES, "problem", "problems", "federation", "screening", "algorithm", "algorithms", "train"),
+    "train": (*_IMAGES, "problem", "problems", "federation", "screening", "robust", "algorithm", "algorithms", "train"),
     "evaluate": (*_IMAGES, "problem", "problems", "train.accelerator"),
 }
 """Stage -> the sections and parameters that it reads; `check` writes them to data/settings/<stage>.json."""
@@ -49,6 +50,7 @@ def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
         "problems": problem_named(problem).name if "." in problem else problem,
         "partition": scheme_named(scheme).name if "." in scheme else scheme,
     }
+    rule = flat.get("robust.rule", MEAN)
     unused = ("partition", "model", "loss") if flat["problem"] == "toy" else ()
     reads = dataset_named(flat["data.name"]).reads if "data.name" in flat else ()
     defaults = dotted(Loss())
@@ -63,6 +65,8 @@ def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
             continue  # older records know no such choice, and are what they are without
         if room in ("sweep", "tracking") or name in ("data.mirror", "train.checkpoint_every"):
             continue  # they do not change what is computed
+        if room == "robust" and (rule == MEAN or rest[0] not in ("rule", rule)):
+            continue
         if room in unused or (room in ("algorithms", "problems") and rest[0] != chosen[room]):
             continue
         if room == "partition" and rest[0] in sections and rest[0] not in (chosen[room], *automatic):

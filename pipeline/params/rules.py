@@ -14,6 +14,7 @@ from pipeline.data.schemes.natural import NATURAL
 from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError, not_allowed
 from pipeline.masking import masked
+from pipeline.methods.consensus import robust
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.models import automatic as automatic_network
 from pipeline.params.resolve import automatic_scheme, problem_in_use
@@ -42,6 +43,7 @@ def check_rules(params: Params) -> None:
     else:
         _validation(params)
     params.method.check(params.method.name, params.hyper, params, problem_in_use(params))
+    robust.check(params, problem_in_use(params))
     _replicates(params)
 
 

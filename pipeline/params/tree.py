@@ -11,6 +11,7 @@ from pipeline.config.spec import Named, OpenSection, Section, one_section_each, 
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
 from pipeline.methods import ALGORITHMS, Algorithm
+from pipeline.methods.consensus.robust import Robust
 from pipeline.methods.registry import NAMES, algorithm_named
 from pipeline.models.settings import Model
 from pipeline.problems.forms import Formulation
@@ -44,6 +45,7 @@ class Params(Section):
     problems: Problems = section(Problems, "settings of each problem")
     federation: Federation = section(Federation, "who takes part, and with how much data")
     screening: Screening = section(Screening, "which clients' answers count")
+    robust: Robust = section(Robust, "how clients' changes are put together where some may be bad")
     algorithm: MethodName = param("primal_dual", "the method")
     algorithms: Algorithms = section(Algorithms, "settings of each method")
     train: Train = section(Train, "the loop")

@@ -65,10 +65,13 @@ class FederatedBilevel(pl.LightningModule):
     @property
     def served(self) -> dict[str, torch.Tensor]:
         """What is evaluated: the server's variables, and the clients' own lower variables Y [N, d_y] where the method
-        has such. During training all processes ask for it, since each holds rows of Y."""
+        has such; of clients left out the others' mean. During training all processes ask for it, since each holds rows
+        of Y."""
         state = self.state
-        rows = {name: self.share.total(state.memory[name])[0] for name in ("Y",) if name in state.memory}
-        return state.variables | rows
+        if "Y" not in state.memory:
+            return state.variables
+        Y, screen = self.share.total(state.memory["Y"])[0], self.context.screen
+        return state.variables | {"Y": screen.neutral(Y, self.round) if screen else Y}
 
     @property
     def step_sizes(self) -> dict[str, float]:

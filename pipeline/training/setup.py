@@ -16,6 +16,7 @@ from pipeline.data.raw import DatasetInfo, RawDataset
 from pipeline.data.sizes import require_memory
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Federation, StepContext
+from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
 from pipeline.params import Resolved
 from pipeline.participation import fixed_count
@@ -185,7 +186,11 @@ def build_context(params: Resolved, problem: Problem, share: Share, *, screened:
         oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
         hyper=params.hyper,
         federation=Federation(
-            federation.sampling, federation.participation, int(federation.batch_size), federation.aggregation
+            federation.sampling,
+            federation.participation,
+            int(federation.batch_size),
+            federation.aggregation,
+            robust.chosen(params.robust),
         ),
         seed=params.seed,
         share=share,

@@ -18,6 +18,8 @@ from pipeline.config.sections import Train
 from pipeline.methods import ALGORITHMS, Cost, StepContext
 from pipeline.methods.bilevel.fedbio_local import FedBioAccLocal
 from pipeline.methods.consensus.common.weights import LearnedWeights
+from pipeline.methods.consensus.robust import RULES
+from pipeline.methods.consensus.robust.base import Chosen
 from pipeline.methods.registry import FAMILIES
 from pipeline.params import Params
 from pipeline.problems.toy import Toy
@@ -78,6 +80,11 @@ def local_steps() -> Iterator[tuple[str, Run]]:
             for mode in ("learned", "plain", "oracle"):
                 weights = LearnedWeights(mode, eta_x=0.1)
                 yield f"{variant}, {mode}", consensus_run(variant, weighted, weights=weights)
+    for rule, settings in Params().robust.__dict__.items():
+        if rule in RULES:
+            hyper = options("fedcm", alpha=0.5, local_epochs=2)
+            federation = FULL_PARTICIPATION | {"robust": Chosen(RULES[rule], settings)}
+            yield f"fedcm, {rule}", ("fedcm", context_for(sampled, hyper, **federation))
 
 
 def points() -> Iterator[tuple[str, Run]]:

@@ -10,7 +10,8 @@ import pytest
 from experiments import cells, former, provenance, tracking
 from experiments.cells import Cell
 from experiments.results import append, read
-from experiments.study import load_study
+from experiments.study import ROOT as STUDIES
+from experiments.study import load_study, studies
 from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -41,7 +42,7 @@ def test_a_cell_is_named_by_everything_in_use():
 
 def test_every_finished_cell_of_the_full_pages_is_what_its_name_says():
     """Its settings on the defaults that it was run with give the key of its row."""
-    rows = [row for path in provenance.ROOT.glob("experiments/*/results/full.jsonl") for row in read(path).values()]
+    rows = [row for name in studies() for row in read(STUDIES / name / "results" / "full.jsonl").values()]
     assert len(rows) > 250
     assert [row["key"] for row in rows] == [Cell(**row["cell"]).name for row in rows]
 

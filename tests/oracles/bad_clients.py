@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pipeline.config.spec import override
-from pipeline.data.federated import FederatedData
+from pipeline.data.federated import FederatedData, Parts
 from pipeline.methods.registry import family
 from pipeline.models import build
 from pipeline.params import Params
@@ -14,9 +14,11 @@ from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.problems.general_weighting import GeneralImageWeighting
+from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation
 from pipeline.sharing import Share
 from pipeline.training.evaluation import accuracy
 from pipeline.training.loop import Loop
+from pipeline.training.module import FederatedBilevel
 from pipeline.training.setup import build_context
 
 BAD = 5
@@ -45,14 +47,40 @@ def data(digits, clients, factor=1.0):
     return Broken.from_arrays(held, (X[shares[6]], y[shares[6]]), test, classes=10, kinds=kinds), factor
 
 
+def with_own_validation(held, share=25):
+    """Of each client's 100 samples that many are its own validation part."""
+    N = held.clients
+    own, rest = torch.arange(100 * N).view(N, 100).split([share, 100 - share], dim=1)
+    own, rest, counts = own.flatten(), rest.flatten(), torch.full((N,), share)
+    starts = torch.arange(N)
+    return replace(
+        held,
+        indices=rest,
+        labels=held.labels[rest],
+        wrong=held.wrong[rest],
+        starts=(100 - share) * starts,
+        sizes=100 - counts,
+        own_validation=Parts(own, held.labels[own], share * starts, counts),
+        kinds=["unknown"] * N,
+    )
+
+
 def loop(digits, algorithm, clients=range(6), factor=1.0, rounds=40, problem="auto", **settings):
     """A run before its first round."""
     held, factor = data(digits, clients, factor)
     held = replace(held, factor=factor)
+    if problem == "hyper_representation":
+        held, settings = with_own_validation(held), {"model.name": "mlp"} | settings
     settings = {"algorithm": algorithm, "problem": problem, "model.name": "linear", "train.rounds": rounds} | settings
     params = resolve(override(Params(), {"federation.batch_size": 16} | settings))
     model = build("linear", 1, 28, 10)
-    if params.problem == "consensus":
+    if params.problem == "hyper_representation":
+        kind = {"local": LocalHyperRepresentation, "shared": HyperRepresentation}
+        small = build("mlp", 1, 28, 10, {"hidden": [32]})
+        made = kind[params.problems.hyper_representation.heads](
+            small, held, torch.full((held.clients,), 1 / held.clients)
+        )
+    elif params.problem == "consensus":
         made = Consensus(model, held)
     else:
         weighting = ClientWeighting(model, held)
@@ -67,5 +95,11 @@ def trained(run):
 
 
 def accuracy_of(run):
-    problem = run.context.problem
-    return accuracy(problem, run.state.variables, problem.data.test_images, problem.data.test_labels)
+    """Of what is served."""
+    problem, variables = run.context.problem, run.state.variables
+    if "Y" in run.state.memory:
+        module = FederatedBilevel(run.algorithm, run.context, run.rounds)
+        module.round = run.round
+        module.memory_Y.copy_(run.state.memory["Y"])
+        variables = variables | {"Y": module.served["Y"]}
+    return accuracy(problem, variables, problem.data.test_images, problem.data.test_labels)

@@ -38,6 +38,30 @@ def test_a_broken_client_costs_next_to_nothing(digits, algorithm, factor):
     assert all(bool(value.isfinite().all()) for value in broken.state.memory.values())
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "heads", "rounds", "eta_x", "eta_y", "factor"),
+    [
+        ("lfednest", "local", 30, 0.1, 0.3, math.nan),
+        ("lfednest", "local", 30, 0.1, 0.3, 255.0),
+        pytest.param("lfednest", "shared", 30, 0.1, 0.3, 255.0, marks=pytest.mark.slow),
+        pytest.param("fedbio_local", "local", 40, 0.04, 0.2, math.nan, marks=pytest.mark.slow),
+    ],
+)
+def test_a_broken_client_costs_next_to_nothing_below_a_body(digits, algorithm, heads, rounds, eta_x, eta_y, factor):
+    """Lower levels on the clients: a head each, or one for all. Nothing says who is broken, so every client's head is
+    tested; the broken one's is the others' mean."""
+    sizes = {f"algorithms.{algorithm}.eta_x": eta_x, f"algorithms.{algorithm}.eta_y": eta_y}
+    sizes |= {"problems.hyper_representation.heads": heads}
+    how = {"rounds": rounds, "problem": "hyper_representation", **sizes}
+    without = trained(loop(digits, algorithm, range(BAD), **how))
+    broken = trained(loop(digits, algorithm, factor=factor, **how))
+    assert accuracy_of(without) > 0.6
+    assert accuracy_of(broken) >= accuracy_of(without) - 0.01
+    assert broken.context.screen.rounds_left_out == {BAD: rounds}
+    if heads == "local":  # its own head is as it was
+        assert torch.equal(broken.state.memory["Y"][BAD], broken.context.problem.initial_lower(0))
+
+
 @pytest.mark.parametrize("algorithm", ["average", "fedavg", "fedprox"])
 def test_the_model_is_that_of_the_federation_without_the_client(digits, algorithm):
     """Equal shares of those that remain, to rounding. (Methods with duals count an absent client among N.)"""

@@ -246,6 +246,22 @@ def test_settings_that_do_not_go_together_get_an_answer():
             {"algorithm": "scaffold", "algorithms.scaffold.optimizer": "adam"},
             ["algorithms.scaffold.eta_g = 1.0", "at most 0.3 with adam", "0.01"],
         ),
+        (
+            {"algorithm": "scaffold", "robust.rule": "krum"},
+            ["robust.rule = 'krum'", "mean for scaffold", "control variates belong to the plain mean", "choose fedavg"],
+        ),
+        (
+            {"algorithm": "primal_dual", "robust.rule": "median"},
+            ["robust.rule = 'median'", "mean for primal_dual", "no mean of models", "choose fedavg"],
+        ),
+        (
+            {"algorithm": "fedprox", "problem": "client_weighting", "robust.rule": "clipped"},
+            ["robust.rule = 'clipped'", "weights.mode: learned", "weighted mean", "weights.mode to plain"],
+        ),
+        (
+            {"algorithm": "fedcm", "federation.aggregation": "samples", "robust.rule": "trimmed_mean"},
+            ["federation.aggregation = 'samples'", "uniform", "counts every client once", "clipped"],
+        ),
         ({"algorithm": "fedpd", "federation.participation": 0.9}, ["federation.participation = 0.9", "1.0", "a_fedpd"]),
         ({"algorithm": "fedavg", "data.name": "toy"}, ["fedavg", "problem: toy", "primal_dual"]),
         (
@@ -299,6 +315,13 @@ def test_what_goes_together_is_accepted():
             "federation.aggregation": "samples",
             "algorithms.fedavg.optimizer": "adagrad",
             "algorithms.fedavg.eta_g": 0.3,
+        },
+        {"algorithm": "fedavg", "federation.aggregation": "samples", "robust.rule": "clipped"},
+        {
+            "algorithm": "fedsam",
+            "problem": "client_weighting",
+            "algorithms.fedsam.weights.mode": "plain",
+            "robust.rule": "krum",
         },
         {"algorithm": "fedadmm", "algorithms.fedadmm.eta": 0.1, "algorithms.fedadmm.rho": 19.9},
         {"algorithm": "fedprox", "algorithms.fedprox.local_steps": 1, "algorithms.fedprox.rho": 25.0},

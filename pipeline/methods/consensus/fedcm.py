@@ -57,8 +57,7 @@ def step(state: State, context: LocalContext) -> Step:
     theta, m, alpha = state.variables["w"], state.memory["momentum"], context.hyper.alpha
     active = context.cohort()
     trained = local_training.train(context, theta, active, local_training.Rule(lin=(1 - alpha) * m, fresh=alpha))
-    c = primal.shares(state, context)
-    m.copy_(-primal.change(context, c / (context.eta * trained.steps), theta, trained))
+    m.copy_(-primal.change(state, context, theta, trained, per=context.eta * trained.steps))
     return primal.move(state, context, active, trained, down=2, server=2)
 
 

@@ -5,7 +5,8 @@
 
 by the server's optimizer, which sees -Delta as the gradient: plain steps with eta_g = 1 give the mean of the clients'
 models, others are momentum, Adam and Adagrad on top of local training (Reddi et al., "Adaptive Federated Optimization",
-2021). On a client-weighting problem the shares come from the clients' weights (`weights`).
+2021). On a client-weighting problem the shares come from the clients' weights (`weights`). With `robust.rule` set, a
+robust rule takes the place of the sum (`pipeline.methods.consensus.robust`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pipeline import projections
@@ -23,6 +25,7 @@ from pipeline.methods.consensus.common import local_training, measures, weights
 from pipeline.methods.consensus.common.local_context import LocalContext, LocalOptions
 from pipeline.methods.consensus.common.local_training import Trained
 from pipeline.methods.consensus.common.weights import LearnedWeights
+from pipeline.participation import fixed_count
 from pipeline.problems.forms import Form
 
 
@@ -55,11 +58,22 @@ AVERAGING = Family(
 
 def start(context: LocalContext) -> State:
     """theta = the model's initialisation; with weights also x, and lambda = 0 if they are learned."""
+    _require_enough(context)
     w = context.problem.initial(context.seed)
     if not context.weighting:
         return State({"w": w}, {})
     variables = weights.start(context, w)
     return State({"w": w} | variables, weights.memory(context, variables["x"]))
+
+
+def _require_enough(context: LocalContext) -> None:
+    """UserError for rounds with too few clients for the robust rule."""
+    federation, N = context.federation, context.problem.clients
+    if federation.robust:
+        fixed = federation.sampling == "fixed"
+        federation.robust.require(
+            fixed_count(N, federation.participation) if fixed else round(federation.participation * N)
+        )
 
 
 def shares(state: State, context: LocalContext) -> Tensor:
@@ -69,9 +83,20 @@ def shares(state: State, context: LocalContext) -> Tensor:
     return context.shares(context.participants, state.variables["w"])[context.here]
 
 
-def change(context: LocalContext, c: Tensor, theta: Tensor, trained: Trained) -> Tensor:
-    """sum_i c_i (theta_i - theta) over all active i, [d]."""
-    return context.total(c @ trained.models - c.sum() * theta)
+def change(state: State, context: LocalContext, theta: Tensor, trained: Trained, per: Tensor | float = 1.0) -> Tensor:
+    """sum_i c_i (theta_i - theta) / per_i over all active i, [d]; or what a robust rule makes of these changes. per:
+    [m], of the cohort."""
+    c, rule = shares(state, context), context.federation.robust
+    if rule is None:
+        c = c / per
+        return context.total(c @ trained.models - c.sum() * theta)
+    rows = theta.new_zeros(len(context.participants), len(theta))  # zero for clients simulated elsewhere
+    rows[context.here] = (trained.models - theta) / torch.as_tensor(per).reshape(-1, 1)
+    shared = theta.new_zeros(len(rows))
+    shared[context.here] = c
+    rows, shared = context.share.total(rows, shared)
+    found: Tensor = rule(rows, shared)
+    return found
 
 
 def move(
@@ -89,7 +114,7 @@ def move(
     """The server's step. down, up: d-vectors sent to and by each active client; server, client: d-vectors kept.
     rho: in the dual residual."""
     theta, d = state.variables["w"], context.problem.dimension
-    directions = {"w": -change(context, shares(state, context), theta, trained)}
+    directions = {"w": -change(state, context, theta, trained)}
     cost = context.cost(active, trained.gradients, down=down, up=up)
     if weights.server_steps(context):
         more, extra = weights.step(state, context, active, trained)
