@@ -14,6 +14,7 @@ extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = "fedbilevel"
 html_show_sphinx = False
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_copy_source = False
