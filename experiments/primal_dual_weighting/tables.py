@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from experiments.cells import Cell, Result, read
+from experiments.params import Settings
 from experiments.primal_dual_weighting.toy import Label
-from experiments.study import Settings, Study
+from experiments.study import Study
 from pipeline.report.tables import accuracy
 from pipeline.report.tables import markdown as markdown_table
 from pipeline.report.writing import write_rows

@@ -18,8 +18,9 @@ from pipeline.report.history import column, evaluations, read_history, read_weig
 from pipeline.report.numbers import run_facts
 from pipeline.report.page.render import write_page
 from pipeline.report.page.story import Holdings, Story
-from pipeline.report.record import Record, describe, write_json
+from pipeline.report.record import Record, describe
 from pipeline.report.run import remarks
+from pipeline.report.writing import write_json
 from pipeline.tracking.publish import publish
 from pipeline.tracking.run import live_run
 from pipeline.training.best import Served

@@ -22,7 +22,7 @@ def _own_randomness(seed: int) -> Iterator[None]:
     Only the host's generator is touched: ``torch.manual_seed`` would also reseed the accelerators.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         yield
 
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pipeline.data.sets.registry import NAMES as DATASETS
 from pipeline.methods import ALGORITHMS
@@ -62,12 +63,12 @@ def _reference() -> dict[Path, str]:
     return {reference.FOLDER / name: text for name, text in pages.items()}
 
 
-def methods_in(room: str) -> list[Algorithm]:
+def methods_in(room: str) -> list[Algorithm[Any]]:
     """The methods of a folder, in the registry's order."""
     return [ALGORITHMS[name] for name in METHODS[room]]
 
 
-def problems_of(methods: Iterable[Algorithm]) -> list[str]:
+def problems_of(methods: Iterable[Algorithm[Any]]) -> list[str]:
     """What at least one of them fits."""
     listed = list(methods)
     return [problem for problem in PROBLEMS if any(fits(method, problem) for method in listed)]

@@ -57,7 +57,7 @@ def _of(lines: list[str], names: Iterable[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def methods_page(title: str, methods: Iterable[Algorithm]) -> str:
+def methods_page(title: str, methods: Iterable[Algorithm[Any]]) -> str:
     """The keys of a family: first those that all its methods share, then each method's own."""
     methods = list(methods)
     rows = [{name: _row(m.options, name) for name in _names(m.options)} for m in methods]

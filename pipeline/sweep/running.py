@@ -37,10 +37,9 @@ from pipeline.data.own_partition import partition_of
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.data.sets.registry import TOY
-from pipeline.data.settings import Data
+from pipeline.data.settings import Data, Subset
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
-from pipeline.params.tree import Subset
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
 from pipeline.report.history import read_history
 from pipeline.report.numbers import served_line, write_numbers, write_toy_numbers

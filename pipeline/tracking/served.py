@@ -88,7 +88,7 @@ def arrays(form: dict[str, Any], given: Any, features: Any) -> torch.Tensor:
 PREPARE = {"images": images, "table": table, "arrays": arrays}
 
 
-class Refused(MlflowException):
+class Refused(MlflowException):  # type: ignore[misc]
     """The line alone: MLflow's server would put all rows of the request before it."""
 
     @property
@@ -100,7 +100,7 @@ class Refused(MlflowException):
         pass
 
 
-class Served(mlflow.pyfunc.PythonModel):
+class Served(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     """Raw samples in, a frame out: a row per sample, a column per class with its probability, or one of numbers."""
 
     # MLflow would check the samples by type hints, which know no images, and warns of a method without any.

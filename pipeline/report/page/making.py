@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
-from ruamel.yaml import YAML, StringIO
+from ruamel.yaml import YAML
 
 from pipeline.report.page.story import Story
 from pipeline.report.page.words import duration, large, plain

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
@@ -84,7 +84,7 @@ class ServerUpper:
     """The server's grad f_0 at (x, y), on one minibatch: the same for every client, wherever it stands by now."""
 
     def __init__(self, oracle: BilevelOracle, x: Tensor, y: Tensor, batch: Batch) -> None:
-        self._gradient = lambda: oracle.upper_gradient_y(x[None], y[None], batch)
+        self._gradient = partial(oracle.upper_gradient_y, x[None], y[None], batch)
 
     @cached_property
     def _frozen(self) -> Tensor:
