@@ -20,7 +20,7 @@ from typing import Any
 from experiments import former, provenance, results
 from experiments.results import Row
 from experiments.workers import run_missing
-from pipeline.config.spec import Section
+from pipeline.config.spec import dotted
 from pipeline.errors import not_allowed
 
 COSTS = ("communication_rounds", "gradients", "hvps", "seconds")
@@ -65,32 +65,31 @@ def _digest(row: str, settings: str) -> str:
 
 
 def in_use(settings: dict[str, Any]) -> dict[str, Any]:
-    """Every parameter that decides the result, defaults included: no other method's, problem's or scheme's section."""
-    from pipeline.methods.consensus.robust import MEAN
+    """What decides the run (`pipeline.params.decides`), in the form that recorded names are made of: they know neither
+    the screening nor the loss, and of `train` only the settings below."""
     from pipeline.methods.registry import family
     from pipeline.params import Subset
+    from pipeline.params.decides import params_in_use
     from pipeline.params.resolve import resolve
 
     params = resolve(former.parameters(settings))
-    problem, scheme = params.problem, params.partition.scheme
-    parts: dict[str, Any] = {
+    used = _nested(params_in_use(dotted(params)))
+    method = used["algorithms"][params.algorithm]
+    plain: dict[str, Any] = {
         "seed": params.seed,
         "data": params.data.name,
-        "federation": params.federation,
-        problem: getattr(params.problems, problem),
-        params.algorithm: getattr(params.algorithms, params.algorithm),
-        "train": {name: getattr(params.train, name) for name in ("rounds", "eval_every", "precision", "backend")},
+        "federation": used["federation"],
+        params.problem: used["problems"][params.problem],
+        params.algorithm: method,
+        "train": {name: used["train"][name] for name in ("rounds", "eval_every", "precision", "backend")},
     }
     if params.subset != Subset():
-        parts["subset"] = params.subset
-    if params.robust.rule != MEAN:
-        parts["robust"] = {"rule": params.robust.rule} | dataclasses.asdict(getattr(params.robust, params.robust.rule))
-    if params.data.name != "toy":
-        dealt = {field.name: getattr(params.partition, field.name) for field in dataclasses.fields(params.partition)}
-        own = {name: value for name, value in dealt.items() if not dataclasses.is_dataclass(value) or name == scheme}
-        parts |= {"model": params.model, "partition": own | {scheme: dataclasses.asdict(own[scheme])}}
-    plain = {name: _plain(part) for name, part in parts.items()}
-    method = plain[params.algorithm]
+        plain["subset"] = used["subset"]
+    if robust := used.get("robust"):
+        plain["robust"] = {"rule": robust["rule"]} | robust.get(robust["rule"], {})
+    if "model" in used:
+        dealt = {name: value for name, value in used["partition"].items() if value != {}}
+        plain |= {"model": used["model"], "partition": dealt}
     # Older cells know no such options, and are what they are without.
     if family(params.algorithm) == "weighting":
         method = plain[params.algorithm] = former.left_out(method)
@@ -105,9 +104,16 @@ def in_use(settings: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _plain(part: Any) -> Any:
-    """A section as a dictionary."""
-    return dataclasses.asdict(part) if isinstance(part, Section) and dataclasses.is_dataclass(part) else part
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Dotted names as sections."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *sections, last = name.split(".")
+        place = tree
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return tree
 
 
 Result = Row
