@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from pipeline.methods import ALGORITHMS, Federation
+from pipeline.methods.base import advance
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.oracles.bilevel import BilevelOracle
@@ -92,10 +93,12 @@ def limit(method: str, client_step: float) -> Tensor:
     context = BilevelContext(BilevelOracle(ExampleB()), hyper, Federation("bernoulli", 1.0, batch_size=1), 0)  # type: ignore[arg-type]
     algorithm = ALGORITHMS[method]
     state = algorithm.init(context)
+
+    def move(name: str, direction: Tensor) -> None:
+        state.variables[name].sub_(SERVER_STEP * direction)
+
     for t in range(1, ROUNDS + 1):
-        step = algorithm.step(state, replace(context, round=t, inner=1, step_sizes=algorithm.step_sizes(hyper)))
-        for name, direction in step.directions.items():
-            state.variables[name] = state.variables[name] - SERVER_STEP * direction
+        advance(algorithm, state, replace(context, round=t, step_sizes=algorithm.step_sizes(hyper)), move)
     return torch.cat([state.variables[u] for u in "xyv"])
 
 
