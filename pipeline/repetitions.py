@@ -36,7 +36,7 @@ class Apart(UserError):
 
 
 @dataclass(frozen=True)
-class RepeatedTurn(WeightingContext):
+class RepeatedContext(WeightingContext):
     """One inner step of one of the runs, seen from inside `vmap`. slot: which run, a scalar per run. seeds: of all."""
 
     slot: Tensor = field(default_factory=lambda: torch.tensor(0))
@@ -69,7 +69,7 @@ class RepeatedTurn(WeightingContext):
         return alone[0]
 
 
-def _single(context: RepeatedTurn, seed: int) -> WeightingContext:
+def _single(context: RepeatedContext, seed: int) -> WeightingContext:
     names = [f.name for f in dataclasses.fields(WeightingContext)]
     return WeightingContext(**{name: getattr(context, name) for name in names} | {"seed": seed})
 
@@ -151,7 +151,7 @@ class Repetitions:
             variables: dict[str, Tensor], memory: dict[str, Tensor], tensors: list[Tensor], slot: Tensor, varied: Any
         ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             hyper = self._hyper(varied)
-            context = RepeatedTurn(
+            context = RepeatedContext(
                 FunctionalOracle(self._rebuild(tensors)),
                 hyper,
                 **shared,

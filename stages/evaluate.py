@@ -18,7 +18,7 @@ from pipeline.problems.base import ImageProblem, NewTasks, Variables
 from pipeline.report.clients import class_names
 from pipeline.report.record import Record
 from pipeline.report.run import write_report, write_toy_report
-from pipeline.tracking.forms import Answers, Form, own_samples, raw_images
+from pipeline.tracking.forms import Outputs, RequestForm, own_samples, raw_images
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
 from pipeline.training.precision import use_tensor_cores
@@ -51,20 +51,20 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
     return write_report(problem, variables, partition, record, paths.results)
 
 
-def taken(raw: RawDataset, data: FederatedData) -> Form:
+def taken(raw: RawDataset, data: FederatedData) -> RequestForm:
     """What the served model takes: the user's own rows or arrays, else images."""
     if raw.preprocessing is not None and raw.train_images.dtype != np.uint8:
         return own_samples(raw.preprocessing)
     return raw_images(data.test_images[:2].permute(0, 2, 3, 1).contiguous().cpu().numpy())
 
 
-def answers(params: Params, problem: ImageProblem, partition: Partition) -> Answers:
+def answers(params: Params, problem: ImageProblem, partition: Partition) -> Outputs:
     if isinstance(problem, NewTasks):
-        return Answers("features")
+        return Outputs("features")
     if not problem.data.classes:
         unit = problem.data.unit
-        return Answers("numbers", [params.data.label or "y"], unit.shift, unit.spread)
-    return Answers("probabilities", class_names(partition))
+        return Outputs("numbers", [params.data.label or "y"], unit.shift, unit.spread)
+    return Outputs("probabilities", class_names(partition))
 
 
 def served(problem: ImageProblem, variables: Variables) -> nn.Module:

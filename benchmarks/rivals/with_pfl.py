@@ -24,7 +24,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch.nn.functional import cross_entropy
 
 
-class Regression(torch.nn.Linear):
+class Linear(torch.nn.Linear):
     """784-10; pfl asks for its loss and metrics."""
 
     def __init__(self):
@@ -56,7 +56,7 @@ def main():
 
     people = list(range(len(offsets) - 1))
     data = FederatedDataset(client, get_user_sampler("random", people))
-    network = Regression()
+    network = Linear()
     model = PyTorchModel(
         network, local_optimizer_create=torch.optim.SGD, central_optimizer=torch.optim.SGD(network.parameters(), 1.0)
     )

@@ -14,7 +14,7 @@ from experiments.trust.running import share_right
 from pipeline.config.sections import Screening
 from pipeline.config.spec import override
 from pipeline.methods import ALGORITHMS
-from pipeline.methods.base import Federation as Participation
+from pipeline.methods.base import Participation
 from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
 from pipeline.training.loop import Loop

@@ -94,7 +94,7 @@ def solve(product: Callable[[Tensor], Tensor], b: Tensor, x: Tensor, tolerance: 
 
 
 @dataclass(frozen=True)
-class Point:
+class Iterate:
     """x [S], y*(x), the adjoint v (warm start of the next), and h [S]."""
 
     x: Tensor
@@ -105,7 +105,7 @@ class Point:
 
 def path(
     train: Softmax, clean: Softmax, damping: float, tolerance: tuple[float, float] = (1e-3, 0.05)
-) -> Iterator[Point]:
+) -> Iterator[Iterate]:
     """Gradient descent on the scores, without end. tolerance: the lower gradient's norm; the adjoint's relative
     residual."""
     Y = train.X.new_zeros(train.X.shape[1], train.classes)
@@ -117,7 +117,7 @@ def path(
             train.hessian(Y, weights, damping), clean.gradient(Y, clean.X.new_ones(len(clean.X))), V, tolerance[1]
         )
         h = -weights * (1 - weights) * (train.residuals(Y) * (train.X @ V)).sum(1)
-        yield Point(x, Y, V, h)
+        yield Iterate(x, Y, V, h)
         step = step or FIRST_CHANGE / float(h.square().mean().sqrt())
         x = x - step * h
 

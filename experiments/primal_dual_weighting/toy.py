@@ -34,7 +34,7 @@ SETTINGS = {"deterministic": (1.0, 0.0, "paper"), "noisy": (0.5, 0.5, "paper"), 
 
 
 @dataclass(frozen=True)
-class Sizes(Section):
+class ToySizes(Section):
     """What `more.toy` in a profile of params.yaml may hold."""
 
     repetitions: int = param(20, "problems drawn, seeds 0, 1, ...", ge=1)
@@ -44,10 +44,10 @@ class Sizes(Section):
     eta_x: list[float] = param([0.01], "step sizes of the weights; the figure shows the smallest")
 
 
-def sizes(study: Study) -> Sizes:
+def sizes(study: Study) -> ToySizes:
     """UserError for what a study cannot hold."""
     try:
-        return TypeAdapter(Sizes).validate_json(json.dumps(study.more.get("toy", {})), strict=True)
+        return TypeAdapter(ToySizes).validate_json(json.dumps(study.more.get("toy", {})), strict=True)
     except ValidationError as error:
         lines = [f"{study.profile}.more.toy.{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
         raise UserError("\n".join(lines) + ". Fix: see experiments/primal_dual_weighting/toy.py.") from None
@@ -112,7 +112,7 @@ def run(cell: Cell, code: str) -> Result:
     With all clients active, one computation runs all repetitions. With half of the clients active, the repetitions draw
     different ones, so they run one by one.
     """
-    from pipeline.methods import ALGORITHMS, Federation
+    from pipeline.methods import ALGORITHMS, Participation
     from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
     from pipeline.oracles import FusedOracle
     from pipeline.problems.toy import Toy
@@ -120,7 +120,7 @@ def run(cell: Cell, code: str) -> Result:
     repetitions = int(cell.table.rsplit("-", 1)[1])
     params = former.parameters(cell.settings)
     algorithm, hyper = ALGORITHMS[params.algorithm], getattr(params.algorithms, params.algorithm)
-    federation = Federation("bernoulli", params.federation.participation, 1)
+    federation = Participation("bernoulli", params.federation.participation, 1)
     contexts = []
     for seed in range(repetitions):
         problem = Toy.generate(params.problems.toy.clients, seed, params.problems.toy.noise)

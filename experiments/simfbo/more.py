@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.methods import ALGORITHMS, Federation
+from pipeline.methods import ALGORITHMS, Participation
 from pipeline.methods.base import advance
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
@@ -90,7 +90,7 @@ def limit(method: str, client_step: float) -> Tensor:
     record = {"simfbo": SimFbo, "shrofbo": ShroFbo}[method]
     sizes: dict[str, Any] = {f"gamma_{u}": SERVER_STEP for u in "xyv"} | {f"eta_{u}": client_step for u in "xyv"}
     hyper = record(local_steps=STEPS, adjoint_radius=1e6, schedule="constant", **sizes)
-    context = BilevelContext(BilevelOracle(ExampleB()), hyper, Federation("bernoulli", 1.0, batch_size=1), 0)  # type: ignore[arg-type]
+    context = BilevelContext(BilevelOracle(ExampleB()), hyper, Participation("bernoulli", 1.0, batch_size=1), 0)  # type: ignore[arg-type]
     algorithm = ALGORITHMS[method]
     state = algorithm.init(context)
 

@@ -18,8 +18,8 @@ from experiments import provenance, workers
 from experiments.results import read
 from experiments.trust import coverage, scales
 from experiments.trust.outcomes import run_cells
-from experiments.trust.params import Study
-from experiments.trust.plan import HERE, Cell, cells, load
+from experiments.trust.params import TrustStudy
+from experiments.trust.plan import HERE, PlannedRun, cells, load
 from experiments.trust.search import run_search, winners
 from pipeline.errors import not_allowed
 
@@ -62,12 +62,12 @@ def perform(arguments: argparse.Namespace) -> None:
         print(write_page(list(both), RESULTS, HERE, INTERVALS, SCALES))
 
 
-def cells_of(study: Study, profile: str) -> list[Cell]:
+def cells_of(study: TrustStudy, profile: str) -> list[PlannedRun]:
     """With the search's winners where they are asked for."""
     return cells(study, profile, winners(study, TRIALS))
 
 
-def announce(wanted: list[Cell]) -> None:
+def announce(wanted: list[PlannedRun]) -> None:
     """How many cells wait, and about how long they take on this machine."""
     done = read(RESULTS)
     waiting = [cell for cell in wanted if cell.key not in done]
@@ -76,7 +76,7 @@ def announce(wanted: list[Cell]) -> None:
     print(f"about {seconds / 60 / workers.count(None):.0f} minutes with {workers.count(None)} processes")
 
 
-def estimate(cell: Cell) -> float:
+def estimate(cell: PlannedRun) -> float:
     """Seconds on one core."""
     heavy = LENET if cell.federation.startswith(("digits28", "patches")) else 1
     return heavy * cell.rounds * SECONDS.get(cell.method, 0.01)

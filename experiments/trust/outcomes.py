@@ -11,13 +11,13 @@ from typing import Any
 from experiments import provenance
 from experiments.results import Row, read
 from experiments.trust.federations import federation
-from experiments.trust.plan import Cell
+from experiments.trust.plan import PlannedRun
 from experiments.trust.record import Federation
 from experiments.trust.running import run
 from experiments.workers import run_missing
 
 
-def run_cells(cells: Sequence[Cell], path: Path, workers: int, again: bool = False) -> None:
+def run_cells(cells: Sequence[PlannedRun], path: Path, workers: int, again: bool = False) -> None:
     """Run the cells without a row, or with one by changed code that is committed by now. again: those with one too."""
     about, rows = about_code(), {} if again else read(path)
     done = {key for key, row in rows.items() if about["dirty"] or not row.get("dirty")}
@@ -32,7 +32,7 @@ def about_code() -> dict[str, Any]:
     return about | {"dirty": dirty, "commit": about["commit"].removesuffix(provenance.CHANGED)}
 
 
-def outcome(cell: Cell, about: dict[str, Any]) -> Row:
+def outcome(cell: PlannedRun, about: dict[str, Any]) -> Row:
     """Run one cell."""
     made = held(cell.federation, cell.seed)
     row = run(made, cell.method, cell.rounds, cell.participation, cell.seed, cell.batch_size, **dict(cell.options))

@@ -12,7 +12,7 @@ from experiments.results import Row, read
 from experiments.trust import scales
 from experiments.trust.coverage import REPLICATES, ROUNDS, covered
 from experiments.trust.picture import common, draw, draw_validation
-from experiments.trust.plan import AVERAGE, LEAD, ORACLE, Cell
+from experiments.trust.plan import AVERAGE, LEAD, ORACLE, PlannedRun
 from experiments.trust.running import METHODS
 from experiments.trust.validation import BASES, SETTINGS, setting
 from pipeline.report.figures import save
@@ -44,7 +44,7 @@ sizes sees.
 
 
 def write_page(
-    cells: Sequence[Cell], results: Path, out: Path, intervals: Path | None = None, changes: Path | None = None
+    cells: Sequence[PlannedRun], results: Path, out: Path, intervals: Path | None = None, changes: Path | None = None
 ) -> Path:
     """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_seeds`, if any. changes:
     of `scales.run_changes`."""
@@ -213,7 +213,7 @@ def shortcomings(rows: Sequence[Row]) -> str:
     return "\n".join(lines) if len(lines) > 2 else "In no run: it ends nowhere a point below, with AUC .9 or more."
 
 
-def provenance(cells: Sequence[Cell], rows: Sequence[Row]) -> str:
+def provenance(cells: Sequence[PlannedRun], rows: Sequence[Row]) -> str:
     """Which machines, when, with which code."""
     if not rows:
         return "*Nothing has been run yet.*"

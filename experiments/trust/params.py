@@ -26,7 +26,7 @@ class Runs(Section):
 
 
 @dataclass(frozen=True)
-class Search(Section):
+class TrustSearch(Section):
     """As many trials for every method, on federations from seeds that are not reported."""
 
     federations: list[str] = param([], "where trials are run")
@@ -37,10 +37,10 @@ class Search(Section):
 
 
 @dataclass(frozen=True)
-class Study(Section):
+class TrustStudy(Section):
     """The file."""
 
     batch_size: int = param(32, "of a client's minibatch", ge=1)
     quick: dict[str, Runs] = param({}, "cells by any names; what several mean is run once")
     full: dict[str, Runs] = param({}, "likewise")
-    search: Search = section(Search, "step sizes")
+    search: TrustSearch = section(TrustSearch, "step sizes")

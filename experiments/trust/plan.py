@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.trust.federations import FEDERATIONS, KNOWN, available
-from experiments.trust.params import Options, Study
+from experiments.trust.params import Options, TrustStudy
 from experiments.trust.running import METHODS
 from pipeline.config.loading import checked, read_yaml
 from pipeline.config.spec import override
@@ -27,7 +27,7 @@ LEAD, AVERAGE, ORACLE = "primal_dual", "average", "oracle_weights"
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run. options: hyper-parameters of the method that differ from the defaults."""
 
     federation: str
@@ -69,10 +69,10 @@ def _checked_hyper(method: str, options: str) -> Any:
     return dataclasses.asdict(getattr(params.algorithms, method))
 
 
-def load(path: Path = HERE / "params.yaml") -> Study:
+def load(path: Path = HERE / "params.yaml") -> TrustStudy:
     """UserError for whatever cannot be run, before anything is."""
     try:
-        study = TypeAdapter(Study).validate_json(json.dumps(read_yaml(path)), strict=True)
+        study = TypeAdapter(TrustStudy).validate_json(json.dumps(read_yaml(path)), strict=True)
     except ValidationError as error:
         lines = [f"{path.name}: {'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
         raise UserError("\n".join(lines) + ". Fix: see experiments/trust/params.py for what may stand there.") from None
@@ -92,7 +92,7 @@ def _require_federations(names: list[str]) -> None:
             raise not_allowed("federations", name, f"one of {', '.join(KNOWN)}", "name one of them")
 
 
-def _check_search(study: Study) -> None:
+def _check_search(study: TrustStudy) -> None:
     """As many trials for every method, and no seed that is reported."""
     search = study.search
     _require_federations(search.federations)
@@ -108,30 +108,30 @@ def _check_search(study: Study) -> None:
             _hyper(method, tuple(options.items()))
 
 
-def grid_of(study: Study, method: str) -> Iterator[Options]:
+def grid_of(study: TrustStudy, method: str) -> Iterator[Options]:
     """The trials of a method."""
     grid = study.search.grids[method]
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
 
-def cells(study: Study, profile: str, winners: dict[str, Options] | None = None) -> list[Cell]:
+def cells(study: TrustStudy, profile: str, winners: dict[str, Options] | None = None) -> list[PlannedRun]:
     """Of a profile, each once, federation by federation. winners: the search's, by method."""
-    found: dict[Cell, None] = {}
+    found: dict[PlannedRun, None] = {}
     for runs in getattr(study, profile).values():
         wanted = [name for name in runs.federations or FEDERATIONS if name not in runs.leave_out]
         for seed, name in itertools.product(runs.seeds, available(wanted)):
             for method, rounds, p in itertools.product(runs.methods, runs.rounds, runs.participation):
                 options = (winners or {}).get(method, {}) if runs.winners else {}
                 options = options | runs.options.get(method, {})
-                found[Cell(name, seed, method, rounds, p, study.batch_size, tuple(options.items()))] = None
+                found[PlannedRun(name, seed, method, rounds, p, study.batch_size, tuple(options.items()))] = None
     return list(found)
 
 
-def trials(study: Study, method: str) -> Iterator[tuple[Options, list[Cell]]]:
+def trials(study: TrustStudy, method: str) -> Iterator[tuple[Options, list[PlannedRun]]]:
     """Of the search: what is tried, and where."""
     search = study.search
     where = list(itertools.product(search.seeds, available(search.federations), search.rounds, search.participation))
     for options in grid_of(study, method):
         fixed = tuple(options.items())
-        yield options, [Cell(f, seed, method, rounds, p, study.batch_size, fixed) for seed, f, rounds, p in where]
+        yield options, [PlannedRun(f, seed, method, rounds, p, study.batch_size, fixed) for seed, f, rounds, p in where]

@@ -14,7 +14,7 @@ from experiments.trust.record import Federation
 from pipeline.config.spec import override
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import ALGORITHMS
-from pipeline.methods.base import Federation as Participation
+from pipeline.methods.base import Participation
 from pipeline.methods.registry import family, fitting
 from pipeline.params import Algorithms
 from pipeline.problems.client_weighting import ClientWeighting

@@ -81,7 +81,7 @@ def wider(made: Federation) -> Federation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class Variation:
     """against: the change that its accuracy is held against. options: of the method."""
 
     of: Callable[[Federation], Federation] = lambda made: made
@@ -90,15 +90,15 @@ class Change:
 
 
 CHANGES = {
-    "nothing": Change(),
-    "features x 1,000": Change(partial(times, factor=1000.0)),
-    "features x 0.001": Change(partial(times, factor=0.001)),
-    "standardised": Change(standardised),
-    "x 1,000, then standardised": Change(partial(standardised, factor=1000.0), "standardised"),
-    "x 0.001, then standardised": Change(partial(standardised, factor=0.001), "standardised"),
-    "width x 8": Change(wider),
+    "nothing": Variation(),
+    "features x 1,000": Variation(partial(times, factor=1000.0)),
+    "features x 0.001": Variation(partial(times, factor=0.001)),
+    "standardised": Variation(standardised),
+    "x 1,000, then standardised": Variation(partial(standardised, factor=1000.0), "standardised"),
+    "x 0.001, then standardised": Variation(partial(standardised, factor=0.001), "standardised"),
+    "width x 8": Variation(wider),
     **{
-        f"{name} {said}": Change(options={name: factor * getattr(DEFAULTS, name)})
+        f"{name} {said}": Variation(options={name: factor * getattr(DEFAULTS, name)})
         for name, (said, factor) in itertools.product(("eta_w", "eta_x"), (("x 3", 3.0), ("/ 3", 1 / 3)))
     },
 }

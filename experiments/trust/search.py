@@ -8,11 +8,11 @@ from typing import Any
 
 from experiments.results import Row, append, read
 from experiments.trust.outcomes import run_cells
-from experiments.trust.params import Options, Study
+from experiments.trust.params import Options, TrustStudy
 from experiments.trust.plan import trials
 
 
-def scores(study: Study, method: str, rows: dict[str, Row]) -> list[tuple[Options, float | None]]:
+def scores(study: TrustStudy, method: str, rows: dict[str, Row]) -> list[tuple[Options, float | None]]:
     """Of every trial: what it tried, and its mean selection accuracy; None while a run of it is missing."""
     found: list[tuple[Options, float | None]] = []
     for options, cells in trials(study, method):
@@ -21,7 +21,7 @@ def scores(study: Study, method: str, rows: dict[str, Row]) -> list[tuple[Option
     return found
 
 
-def winner(study: Study, method: str, rows: dict[str, Row]) -> tuple[Options, float] | None:
+def winner(study: TrustStudy, method: str, rows: dict[str, Row]) -> tuple[Options, float] | None:
     """The best trial and its score, of equals the first; None while a trial is missing."""
     tried = [(options, score) for options, score in scores(study, method, rows) if score is not None]
     if not tried or len(tried) < len(scores(study, method, rows)):
@@ -29,14 +29,14 @@ def winner(study: Study, method: str, rows: dict[str, Row]) -> tuple[Options, fl
     return max(tried, key=lambda trial: trial[1])
 
 
-def winners(study: Study, path: Path) -> dict[str, Options]:
+def winners(study: TrustStudy, path: Path) -> dict[str, Options]:
     """Of every method whose trials are done."""
     rows = read(path)
     found = {method: winner(study, method, rows) for method in study.search.grids}
     return {method: best[0] for method, best in found.items() if best}
 
 
-def run_search(study: Study, path: Path, workers: int, only: str = "") -> None:
+def run_search(study: TrustStudy, path: Path, workers: int, only: str = "") -> None:
     """The trials that are missing; then, for each method, a row with its grid and its winner."""
     methods = [method for method in study.search.grids if only in method]
     cells = [cell for method in methods for _, own in trials(study, method) for cell in own]

@@ -9,7 +9,7 @@ from pipeline.config.spec import Auto, PositiveInt, Section, param
 
 
 @dataclass(frozen=True)
-class Loss(Section):
+class LossSettings(Section):
     """Of one sample; the mean is what clients and server minimise."""
 
     name: Literal["auto", "cross_entropy", "squared", "huber"] = param(
@@ -24,7 +24,7 @@ class Loss(Section):
 
 
 @dataclass(frozen=True)
-class Federation(Section):
+class FederationSettings(Section):
     """Who takes part, and with how much data."""
 
     sampling: Literal["bernoulli", "fixed"] = param(

@@ -16,7 +16,7 @@ from pipeline.federation import problems
 from pipeline.federation.messages import Message
 from pipeline.federation.privacy import Privacy
 from pipeline.federation.settings import SiteSettings
-from pipeline.federation.site import Part, Site
+from pipeline.federation.site import Site, SiteTask
 from pipeline.oracles.weighting import FusedOracle
 from pipeline.params import Params
 from pipeline.problems.toy import Toy
@@ -36,7 +36,7 @@ def site_of(settings: SiteSettings, folder: Path) -> Site:
     elif chosen.noise:
         raise UserError("site.yaml: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
 
-    def build(setup: Message) -> Part:
+    def build(setup: Message) -> SiteTask:
         return _part(settings, X, y, setup)
 
     facts = {"samples": len(y), "shape": list(X.shape[1:]), "columns": columns}
@@ -51,7 +51,7 @@ def warm_up() -> None:
     oracle.gradients_and_products(w, w, oracle.draw(0, torch.tensor([0]), 1))
 
 
-def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> Part:
+def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> SiteTask:
     """This site's part in the run that the server describes."""
     facts = setup.facts
     wanted: dict[str, Any] = facts["params"]
@@ -65,4 +65,4 @@ def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) 
     data = problems.site_data((X, y), client, facts["sizes"], facts["classes"], scaling, dtype)
     context = problems.context_of(params, problems.problem_of(params, data))
     floats = torch.bfloat16 if facts["payload"] == "bfloat16" else None
-    return Part(params.method, context, frozenset([client]), floats, dtype)
+    return SiteTask(params.method, context, frozenset([client]), floats, dtype)

@@ -61,7 +61,7 @@ class Tally:
     unanswered: int = 0
 
 
-class Refused(Malformed):
+class SiteRefused(Malformed):
     """A site says that it does not answer; for_good: nor will it."""
 
     def __init__(self, why: str, for_good: bool) -> None:
@@ -176,7 +176,7 @@ class Hub:
             except Malformed as fault:
                 why[site] = str(fault)
                 tally.left_out += 1
-                if isinstance(fault, Refused) and fault.for_good:
+                if isinstance(fault, SiteRefused) and fault.for_good:
                     self._gone.add(site)
         for site, reason in why.items():
             self.note(f"{site} is left out: {reason}")
@@ -192,7 +192,7 @@ class Hub:
     def _checked(self, content: bytes, shapes: Shapes) -> Message:
         answer = decode(content).cast(self.dtype)
         if answer.kind == "refused":
-            raise Refused(str(answer.facts.get("why", "no reason given")), bool(answer.facts.get("for good")))
+            raise SiteRefused(str(answer.facts.get("why", "no reason given")), bool(answer.facts.get("for good")))
         for name, shape in shapes.items():
             tensor = answer.tensors.get(name)
             if tensor is None or tuple(tensor.shape) != shape:

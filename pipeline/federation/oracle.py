@@ -63,7 +63,7 @@ def _settled(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RemoteBatch:
     """A minibatch that each of the clients [n] will draw at its site."""
 
     stream: int
@@ -99,21 +99,23 @@ class RemoteOracle(FusedOracle):
         self._waiting.clear()
 
     def draw(self, stream: int, clients: Tensor, size: int) -> Batch:
-        return Drawn(stream, clients.cpu(), size)
+        return RemoteBatch(stream, clients.cpu(), size)
 
-    def weighted_gradient(self, w: Tensor, batch: Drawn, c: Tensor) -> Tensor:
+    def weighted_gradient(self, w: Tensor, batch: RemoteBatch, c: Tensor) -> Tensor:
         rows = self._asked("gradients", (w,), batch, len(w))
         return Pending.of(lambda: c @ rows()[0])
 
-    def weighted_product(self, w: Tensor, lam: Tensor, batch: Drawn, c: Tensor) -> tuple[Tensor, Tensor]:
+    def weighted_product(self, w: Tensor, lam: Tensor, batch: RemoteBatch, c: Tensor) -> tuple[Tensor, Tensor]:
         rows = self._asked("products_with_inner", (w, lam), batch, len(w), None)
         return Pending.of(lambda: c @ rows()[0]), Pending.of(lambda: rows()[1])
 
-    def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Drawn, c: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: RemoteBatch, c: Tensor) -> tuple[Tensor, Tensor]:
         rows = self._asked("gradients", (w,), batch, len(w))
         return Pending.of(lambda: c @ rows()[0]), Pending.of(lambda: rows()[0] @ lam)
 
-    def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Drawn, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gradient_and_product(
+        self, w: Tensor, lam: Tensor, batch: RemoteBatch, c: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         rows = self._asked("gradients_and_products", (w, lam), batch, len(w), len(w))
         return (
             Pending.of(lambda: c @ rows()[0]),
@@ -121,20 +123,20 @@ class RemoteOracle(FusedOracle):
             Pending.of(lambda: rows()[0] @ lam),
         )
 
-    def gradients(self, w: Tensor, batch: Drawn) -> Tensor:
+    def gradients(self, w: Tensor, batch: RemoteBatch) -> Tensor:
         return self._rows("gradients", (w,), batch, len(w))[0]
 
-    def products(self, w: Tensor, lam: Tensor, batch: Drawn) -> Tensor:
+    def products(self, w: Tensor, lam: Tensor, batch: RemoteBatch) -> Tensor:
         return self._rows("products", (w, lam), batch, len(w))[0]
 
-    def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Drawn) -> tuple[Tensor, Tensor]:
+    def gradients_and_products(self, w: Tensor, lam: Tensor, batch: RemoteBatch) -> tuple[Tensor, Tensor]:
         G, H = self._rows("gradients_and_products", (w, lam), batch, len(w), len(w))
         return G, H
 
-    def inner_products(self, w: Tensor, lam: Tensor, batch: Drawn) -> Tensor:
+    def inner_products(self, w: Tensor, lam: Tensor, batch: RemoteBatch) -> Tensor:
         return self._rows("inner_products", (w, lam), batch, None)[0]
 
-    def losses(self, w: Tensor, batch: Drawn) -> Tensor:
+    def losses(self, w: Tensor, batch: RemoteBatch) -> Tensor:
         return self._rows("losses", (w,), batch, None)[0]
 
     def gradients_each(self, W: Tensor, batch: Batch, at_once: int | None = None) -> Tensor:
@@ -155,7 +157,7 @@ class RemoteOracle(FusedOracle):
     def validation_product(self, w: Tensor, v: Tensor, batch: Batch) -> Tensor:
         return self._own.validation_product(w, v, batch)
 
-    def _asked(self, function: str, vectors: Rows, batch: Drawn, *widths: int | None) -> Callable[[], Rows]:
+    def _asked(self, function: str, vectors: Rows, batch: RemoteBatch, *widths: int | None) -> Callable[[], Rows]:
         """A question for later."""
         vectors = tuple(_settled(vector) for vector in vectors)
         asked = Asked(function, vectors, batch.clients, {"stream": batch.stream, "size": batch.size}, widths)

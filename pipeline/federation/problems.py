@@ -16,7 +16,7 @@ from pipeline.data.federated import FederatedData
 from pipeline.data.raw import DatasetInfo
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError, not_allowed
-from pipeline.methods import Federation, StepContext
+from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
@@ -120,7 +120,7 @@ def context_of(params: Resolved, problem: Any) -> StepContext:
     return algorithm.context(
         oracle=algorithm.context.oracle_for(problem, params.train.backend, Share()),
         hyper=params.hyper,
-        federation=Federation(
+        federation=Participation(
             f.sampling, f.participation, int(f.batch_size), f.aggregation, robust.chosen(params.robust)
         ),
         seed=params.seed,

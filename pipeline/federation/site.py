@@ -28,7 +28,7 @@ Answer = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class SiteTask:
     """What a site knows of a run. clients: ids of its own. context: with a problem that holds their samples."""
 
     algorithm: Algorithm[Any]
@@ -61,14 +61,14 @@ class Site:
     def __init__(
         self,
         name: str,
-        build: Callable[[Message], Part],
+        build: Callable[[Message], SiteTask],
         describe: dict[str, Any] | None = None,
         privacy: Privacy | None = None,
         store: Path | None = None,
     ) -> None:
         self.name, self._build, self._facts = name, build, describe or {}
         self.privacy, self._store = privacy, store
-        self._part: Part | None = None
+        self._part: SiteTask | None = None
         self._set_up: dict[str, Any] | None = None
         self._runner: StepRunner | None = None
 

@@ -41,7 +41,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Federation:
+class Participation:
     """Who takes part and with how much data; see params.yaml. robust: what stands in for the mean of clients' changes
     (`pipeline.methods.consensus.robust`); None = the mean."""
 
@@ -79,7 +79,7 @@ class StepContext:
 
     oracle: Any
     hyper: Any
-    federation: Federation
+    federation: Participation
     seed: int
     round: int = 1  # t, from 1
     inner: int = 1  # k, from 1

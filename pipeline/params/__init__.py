@@ -3,7 +3,7 @@
 Reading (`pipeline.params.reading`) needs pydantic and ruamel.yaml; the records and everything that is computed do not.
 """
 
-from pipeline.config.sections import Federation, Sweep, Tracking, Train
+from pipeline.config.sections import FederationSettings, Sweep, Tracking, Train
 from pipeline.data.settings import Data, PartitionSettings, Subset
 from pipeline.models.settings import Model
 from pipeline.params.tree import Algorithms, Params, Problems, Resolved
@@ -11,7 +11,7 @@ from pipeline.params.tree import Algorithms, Params, Problems, Resolved
 __all__ = [
     "Algorithms",
     "Data",
-    "Federation",
+    "FederationSettings",
     "Model",
     "Params",
     "PartitionSettings",

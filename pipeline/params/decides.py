@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.config.sections import Loss
+from pipeline.config.sections import LossSettings
 from pipeline.config.spec import dotted
 from pipeline.data.sets.registry import dataset_named
 from pipeline.data.settings import scheme_named
@@ -53,7 +53,7 @@ def params_in_use(flat: dict[str, Any]) -> dict[str, Any]:
     rule = flat.get("robust.rule", MEAN)
     unused = ("partition", "model", "loss") if flat["problem"] == "toy" else ()
     reads = dataset_named(flat["data.name"]).reads if "data.name" in flat else ()
-    defaults = dotted(Loss())
+    defaults = dotted(LossSettings())
     sections = {name.split(".")[1] for name in flat if name.startswith("partition.") and name.count(".") > 1}
     automatic = ("natural", "iid") if scheme == "auto" else ()  # own data that nothing is known of yet
     kept = {}

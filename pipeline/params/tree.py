@@ -6,7 +6,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import cache
 from typing import Annotated, Any, NewType
 
-from pipeline.config.sections import Federation, Loss, Screening, Sweep, Tracking, Train
+from pipeline.config.sections import FederationSettings, LossSettings, Screening, Sweep, Tracking, Train
 from pipeline.config.spec import Named, OpenSection, Section, one_section_each, param, section
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.settings import Data, PartitionSettings, Subset, scheme_named
@@ -40,10 +40,10 @@ class Params(Section):
     subset: Subset = section(Subset, "the first images of the data set only")
     partition: PartitionSettings = section(PartitionSettings, "who holds what")
     model: Model = section(Model, "the network")
-    loss: Loss = section(Loss, "of one sample")
+    loss: LossSettings = section(LossSettings, "of one sample")
     problem: ProblemName = param("auto", "what is optimised; auto = what the data or the algorithm are made for")
     problems: Problems = section(Problems, "settings of each problem")
-    federation: Federation = section(Federation, "who takes part, and with how much data")
+    federation: FederationSettings = section(FederationSettings, "who takes part, and with how much data")
     screening: Screening = section(Screening, "which clients' answers count")
     robust: Robust = section(Robust, "how clients' changes are put together where some may be bad")
     algorithm: MethodName = param("primal_dual", "the method")

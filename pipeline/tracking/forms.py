@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answers:
+class Outputs:
     """What the network's outputs are: the logits of classes, numbers in a unit of their own (y - shift) / spread, or
     features. names: of the columns that a request is answered with; none: numbered."""
 
@@ -28,7 +28,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Form:
+class RequestForm:
     """note: for `served.py`. inputs: two samples as the network takes them. schema, example: of a request. says: the
     form in words; artifacts: further files that the served model needs."""
 
@@ -40,13 +40,13 @@ class Form:
     artifacts: dict[str, str] = field(default_factory=dict)
 
 
-def raw_images(example: np.ndarray) -> Form:
+def raw_images(example: np.ndarray) -> RequestForm:
     """Images of any size. example: at least two, uint8 [B, H, W, C], of the size that the network was trained on."""
     import torch
     from mlflow.types import Schema, TensorSpec
 
     inputs = torch.tensor(example).permute(0, 3, 1, 2) / 255.0
-    return Form(
+    return RequestForm(
         {"kind": "images", "channels": inputs.shape[1], "height": inputs.shape[2], "width": inputs.shape[3]},
         inputs,
         # Of any size, and of any kind of number: no tensor of one shape and type describes that.
@@ -56,7 +56,7 @@ def raw_images(example: np.ndarray) -> Form:
     )
 
 
-def own_samples(record: dict[str, Any]) -> Form:
+def own_samples(record: dict[str, Any]) -> RequestForm:
     """Rows of a table, or arrays, by the record of their preprocessing (`pipeline.data.own.preprocessing`)."""
     import torch
     from mlflow.types import ColSpec, Schema, TensorSpec
@@ -75,7 +75,7 @@ def own_samples(record: dict[str, Any]) -> Form:
         X = features.of_arrays(record, example)
         schema = Schema([TensorSpec(example.dtype, (-1, *record["shape"]))])
         says = {"input": f"arrays [B, {', '.join(map(str, record['shape']))}]"}
-    return Form(
+    return RequestForm(
         {"kind": record["kind"], "record": {name: value for name, value in record.items() if name != "target"}},
         torch.tensor(X),
         schema,

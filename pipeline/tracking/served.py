@@ -88,7 +88,7 @@ def arrays(form: dict[str, Any], given: Any, features: Any) -> torch.Tensor:
 PREPARE = {"images": images, "table": table, "arrays": arrays}
 
 
-class Refused(MlflowException):  # type: ignore[misc]
+class RequestRefused(MlflowException):  # type: ignore[misc]
     """The line alone: MLflow's server would put all rows of the request before it."""
 
     @property
@@ -100,7 +100,7 @@ class Refused(MlflowException):  # type: ignore[misc]
         pass
 
 
-class Served(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+class ServedModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     """Raw samples in, a frame out: a row per sample, a column per class with its probability, or one of numbers."""
 
     # MLflow would check the samples by type hints, which know no images, and warns of a method without any.
@@ -117,7 +117,7 @@ class Served(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         try:
             X = PREPARE[self.form["kind"]](self.form, model_input, self.features)
         except ValueError as error:
-            raise Refused(str(error), INVALID_PARAMETER_VALUE) from None
+            raise RequestRefused(str(error), INVALID_PARAMETER_VALUE) from None
         with torch.no_grad():
             answers = torch.cat([self.network(part) for part in X.split(CHUNK)])
         if self.form["answers"] == "probabilities":
@@ -137,4 +137,4 @@ def _module(path: str) -> Any:
     return module
 
 
-set_model(Served())
+set_model(ServedModel())

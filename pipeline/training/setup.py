@@ -15,7 +15,7 @@ from pipeline.data.partition import Partition
 from pipeline.data.raw import DatasetInfo, RawDataset
 from pipeline.data.sizes import require_memory
 from pipeline.errors import UserError, not_allowed
-from pipeline.methods import Federation, StepContext
+from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
 from pipeline.params import Resolved
@@ -185,7 +185,7 @@ def build_context(params: Resolved, problem: Problem, share: Share, *, screened:
     return algorithm.context(
         oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
         hyper=params.hyper,
-        federation=Federation(
+        federation=Participation(
             federation.sampling,
             federation.participation,
             int(federation.batch_size),

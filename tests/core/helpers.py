@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from pipeline import projections
-from pipeline.methods import ALGORITHMS, Federation, State, StepContext
+from pipeline.methods import ALGORITHMS, Participation, State, StepContext
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.oracles import FusedOracle
 from pipeline.problems.toy import Toy
@@ -23,7 +23,7 @@ def make_context(
     """A context with the hyper-parameters' step sizes in force."""
     etas = {"w": "eta_w", "lambda": "eta_lambda", "x": "eta_x"}
     sizes = {variable: getattr(hyper, eta) for variable, eta in etas.items() if hasattr(hyper, eta)}
-    federation = Federation(sampling, participation, batch_size=1)
+    federation = Participation(sampling, participation, batch_size=1)
     return WeightingContext(oracle(toy), hyper, federation, seed, **{"step_sizes": sizes} | more)
 
 

@@ -16,7 +16,7 @@ from experiments.bad_answers.running import outcome
 from pipeline.config.loading import read_yaml
 from pipeline.errors import UserError
 from pipeline.methods import ALGORITHMS
-from pipeline.methods.base import Federation
+from pipeline.methods.base import Participation
 from pipeline.methods.consensus.common import local_training
 from pipeline.oracles.local import FusedLocal
 from pipeline.oracles.screening import LeftOut, Screen
@@ -36,7 +36,7 @@ def lying(fault, screen=None, algorithm="fedavg"):
     context = method.context(
         oracle=oracle(method.context, problem, screen),
         hyper=getattr(Algorithms(), algorithm),
-        federation=Federation(batch_size=16),
+        federation=Participation(batch_size=16),
         seed=0,
         screen=screen,
     )

@@ -13,7 +13,7 @@ from experiments.trust import commands, coverage, outcomes, own, page, plan, sca
 from experiments.trust.federations import FEDERATIONS, available, federation, federations
 from experiments.trust.given import GIVEN, heart_file
 from experiments.trust.own import OWN, SMALLEST
-from experiments.trust.params import Runs, Search, Study
+from experiments.trust.params import Runs, TrustSearch, TrustStudy
 from experiments.trust.picture import common
 from experiments.trust.running import METHODS, run, trust
 from experiments.trust.validation import BASES, SETTINGS, VALIDATION, setting
@@ -183,11 +183,11 @@ def test_what_cannot_be_run_is_refused(small, method, options, message):
 
 # ------------------------------------------------------------------------------------------------------- study and page
 
-TINY = Study(
+TINY = TrustStudy(
     batch_size=4,
     quick={"all": Runs(["primal_dual", "average", "oracle_weights"], ["wine-1of4", "iris-1of3"], rounds=[3])},
     full={"more": Runs(["afl"], ["wine-1of4"], rounds=[3])},
-    search=Search(["iris-1of3"], [9], [2], [1.0], {"average": {"eta_w": [0.01, 0.3]}}),
+    search=TrustSearch(["iris-1of3"], [9], [2], [1.0], {"average": {"eta_w": [0.01, 0.3]}}),
 )
 
 
@@ -224,7 +224,7 @@ def test_a_study_that_cannot_be_run_is_refused(tmp_path, change, message):
 
 
 def test_a_changed_default_is_another_cell():
-    cell = plan.Cell("iris-1of3", 0, "average", 3, 1.0)
+    cell = plan.PlannedRun("iris-1of3", 0, "average", 3, 1.0)
     same = dataclasses.replace(cell, options=(("schedule", "cosine"),))
     other = dataclasses.replace(cell, options=(("schedule", "constant"),))
     assert cell.key == same.key != other.key

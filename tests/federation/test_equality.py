@@ -10,7 +10,7 @@ import torch
 from pipeline.federation.hub import Hub
 from pipeline.federation.messages import Message, encode
 from pipeline.federation.rounds import remote
-from pipeline.federation.site import Part, Site
+from pipeline.federation.site import Site, SiteTask
 from pipeline.federation.transports import InProcess
 from pipeline.methods import ALGORITHMS, Cost
 from pipeline.sharing import Share
@@ -26,7 +26,7 @@ def sites_of(name, context, backend):
     for site, clients in MEMBERS.items():
         oracle = type(context).oracle_for(context.problem, backend, Share())
         own = dataclasses.replace(context, oracle=oracle)
-        part = Part(ALGORITHMS[name], own, frozenset(clients), dtype=torch.float64)
+        part = SiteTask(ALGORITHMS[name], own, frozenset(clients), dtype=torch.float64)
         found[site] = Site(site, lambda question, part=part: part)
         found[site].answer(encode(Message("setup")))
     return found

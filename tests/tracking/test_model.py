@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pipeline.config.sections import Tracking
-from pipeline.tracking.forms import Answers, raw_images
+from pipeline.tracking.forms import Outputs, raw_images
 from pipeline.tracking.model import save_model
 from pipeline.tracking.publish import publish
 from pipeline.tracking.store import connect
@@ -53,7 +53,7 @@ def raw(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 def save_images(network: nn.Module, folder: Path, channels: int = 1) -> None:
     example = raw((2, 14, 14, channels))
-    save_model(network, folder, lambda: raw_images(example), Answers("probabilities", CLASSES))
+    save_model(network, folder, lambda: raw_images(example), Outputs("probabilities", CLASSES))
 
 
 def loaded(folder: Path):

@@ -8,7 +8,7 @@ import torch
 from pipeline.config.sections import Train
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
-from pipeline.params import Data, Federation, Model, Params
+from pipeline.params import Data, FederationSettings, Model, Params
 from pipeline.params.resolve import resolve
 
 
@@ -30,7 +30,7 @@ def params():
         Params(
             data=Data("digits"),
             model=Model("linear"),
-            federation=Federation(participation=0.5, batch_size=8, validation_batch_size=16),
+            federation=FederationSettings(participation=0.5, batch_size=8, validation_batch_size=16),
             train=Train(rounds=12, eval_every=4, checkpoint_every=5, accelerator="cpu"),
         )
     )

@@ -10,7 +10,7 @@ import torch
 from pipeline.config.sections import Train
 from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
-from pipeline.params import Federation, Model, Params
+from pipeline.params import FederationSettings, Model, Params
 from pipeline.params.resolve import resolve
 from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
@@ -32,7 +32,7 @@ raw = load(root / "raw")
 params = resolve(
     Params(
         model=Model("linear"),
-        federation=Federation(participation=0.5, batch_size=8),
+        federation=FederationSettings(participation=0.5, batch_size=8),
         train=Train(rounds=30, eval_every=10, checkpoint_every=5, accelerator="cpu"),
     )
 )

@@ -19,7 +19,7 @@ from pipeline.methods.consensus.common import local_training
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.methods.registry import FAMILIES
 from pipeline.oracles import FusedLocal, LoopLocal
-from pipeline.params import Federation, Model, Params, PartitionSettings
+from pipeline.params import FederationSettings, Model, Params, PartitionSettings
 from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
@@ -190,7 +190,7 @@ def test_local_epochs_use_each_sample_once(digits):
             algorithm="fedavg",
             model=Model("linear"),
             partition=PartitionSettings(scheme="quantity", quantity=Quantity(20, 1.0, 5)),
-            federation=Federation(batch_size=10, aggregation="samples"),
+            federation=FederationSettings(batch_size=10, aggregation="samples"),
             train=Train(rounds=1, accelerator="cpu"),
         )
     )

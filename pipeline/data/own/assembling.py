@@ -18,7 +18,7 @@ LEAK = 0.99
 
 
 @dataclass
-class Parts:
+class FoundSets:
     """Features X [M, C, H, W] and targets y [M] as they were found, of each set that there is: clients, validation,
     selection, test. owners: each client row's name; None: the rows are a pool. groups: of any kind, of each set."""
 
@@ -29,7 +29,7 @@ class Parts:
     notes: list[str] = field(default_factory=list)
 
 
-def assembled(name: str, parts: Parts, record: dict[str, Any], task: str, label: str) -> RawDataset:
+def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, label: str) -> RawDataset:
     """record: of the features; the targets' is added. label: what complaints call the target."""
     everything = np.concatenate(list(parts.y.values())) if _alike(parts.y) else _texts(parts.y)
     target = targets.described(label, everything, task)

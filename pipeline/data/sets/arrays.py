@@ -50,7 +50,7 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
         groups = {"clients": extra["group"].astype(str), **own}
     features = {part: preprocessing.apply(record, samples) for part, samples in X.items()}
     targets = {part: _texts(values) for part, values in y.items()}
-    parts = assembling.Parts(features, targets, owners, groups, notes)
+    parts = assembling.FoundSets(features, targets, owners, groups, notes)
     return assembling.assembled(name, parts, record, task, "y")
 
 

@@ -40,7 +40,7 @@ def read(contents: Contents, data: Any) -> RawDataset:
     y = {part: np.array([each.label for each in found], dtype=object) for part, found in listed.items()}
     owners = np.array([each.client for each in listed["clients"]], dtype=object)
     record = {"kind": "images", "size": size, "channels": channels}
-    parts = assembling.Parts(X, y, owners, notes=notes)
+    parts = assembling.FoundSets(X, y, owners, notes=notes)
     return assembling.assembled(data.name, parts, record, "classification", "the classes' folders")
 
 

@@ -63,7 +63,7 @@ def from_frames(
     task: str,
 ) -> RawDataset:
     """frames: of each set that there is, emptied on the way. chosen: the columns to predict from; label: to predict.
-    owners, groups: as in `pipeline.data.own.assembling.Parts`."""
+    owners, groups: as in `pipeline.data.own.assembling.FoundSets`."""
     from pipeline.data.own import assembling, columns, preprocessing
 
     clients = frames["clients"]
@@ -84,7 +84,7 @@ def from_frames(
         if part != "clients":
             notes += _strange(record, frame, part)
         X[part] = preprocessing.apply(record, frame)
-    parts = assembling.Parts(X, targets, owners, groups, notes)
+    parts = assembling.FoundSets(X, targets, owners, groups, notes)
     raw = assembling.assembled(name, parts, record, task, f"data.label {label!r}")
     y = raw.train_labels[: len(codes[0])]
     leaks = assembling.leaks(kept, codes, y, raw.classes)

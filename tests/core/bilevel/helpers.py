@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from pipeline.methods import ALGORITHMS, Cost, Federation, State
+from pipeline.methods import ALGORITHMS, Cost, Participation, State
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.oracles.bilevel import BilevelOracle
 
@@ -15,7 +15,7 @@ FLAT = {"alpha_scale": 1e6, "alpha_offset": 1e18}  # alpha_t = 1 to 15 digits
 def make_context(
     hyper, problem, participation=1.0, oracle=BilevelOracle, seed=0, sampling="fixed", **more
 ) -> BilevelContext:
-    return BilevelContext(oracle(problem), hyper, Federation(sampling, participation, batch_size=1), seed, **more)
+    return BilevelContext(oracle(problem), hyper, Participation(sampling, participation, batch_size=1), seed, **more)
 
 
 def from_point(problem, x, y=None, v=None):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pipeline import projections
-from pipeline.methods import Federation
+from pipeline.methods import Participation
 from pipeline.methods.bilevel.aggitd import AggItd
 from pipeline.methods.bilevel.fedbio import FedBio
 from pipeline.methods.bilevel.fedbioacc import FedBioAcc
@@ -34,7 +34,7 @@ def test_fednest_with_one_local_step_is_the_form_made_for_client_weighting(toy, 
         **helpers.PLAIN, eta_x=0.1, eta_w=0.3, eta_h=0.4, inner_steps=K, series_products=Q, estimator="paper"
     )
     a = run("fednest_general", make_context(general, GeneralWeighting(toy)), 6)
-    context = WeightingContext(FusedOracle(toy), special, Federation("bernoulli", 1.0, batch_size=1), 0)
+    context = WeightingContext(FusedOracle(toy), special, Participation("bernoulli", 1.0, batch_size=1), 0)
     b = helpers.run("fednest", context, 6)
     close(a.variables["x"], b.variables["x"])
     close(a.variables["y"], b.variables["w"])

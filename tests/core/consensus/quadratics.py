@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
-from pipeline.methods import ALGORITHMS, Federation, State
+from pipeline.methods import ALGORITHMS, Participation, State
 from pipeline.methods import ALGORITHMS as METHODS
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.oracles import FusedLocal
@@ -138,7 +138,7 @@ def options(name: str, **settings):
 
 def context_for(problem, hyper, sets: Sets | None = None, oracle=Closed, seed: int = 0, **federation) -> Chosen:
     federation = {"sampling": "fixed", "participation": 1.0, "batch_size": 1, **federation}
-    return Chosen(oracle(problem), hyper, Federation(**federation), seed, sets=sets)
+    return Chosen(oracle(problem), hyper, Participation(**federation), seed, sets=sets)
 
 
 def run(
