@@ -43,7 +43,7 @@ VARIANTS = {
     "exact_gradient": ("exact_gradient", ExactGradient(**STEPS, inner_steps=2)),
 }
 VARIANTS |= {
-    name: (name, ALGORITHMS[name].options())
+    name: (name, ALGORITHMS[name].options(**PLAIN, **{ALGORITHMS[name].options.main_step_size: 0.03}))
     for name in unnamed(WeightingContext, {name for name, _ in VARIANTS.values()})
 }
 every_method = pytest.mark.parametrize(("name", "hyper"), VARIANTS.values(), ids=VARIANTS.keys())

@@ -41,6 +41,18 @@ def digits(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", [name for name, each in DATASETS.items() if each.info and not each.source])
+def test_an_embedded_data_set_is_what_its_facts_say(name):
+    dataset = DATASETS[name]
+    raw, facts = dataset.read({}, None), dataset.info
+    found = raw.info
+    assert (raw.name, found.classes, found.channels, found.size) == (name, facts.classes, facts.channels, facts.size)
+    assert found.images == facts.images
+    if not facts.few_shot:  # nothing normalises these
+        assert found.means == pytest.approx(facts.means, abs=1e-4)
+        assert found.deviations == pytest.approx(facts.deviations, abs=1e-4)
+
+
 # ------------------------------------------------------------------------------------------ digits
 
 
@@ -145,7 +157,7 @@ def test_nothing_half_written_when_writing_fails(tmp_path, monkeypatch):
 
 
 def test_unknown_name():
-    with pytest.raises(UserError, match=r"data\.name = 'mnits' .* digits, mnist, fashion-mnist"):
+    with pytest.raises(UserError, match=r"data\.name = 'mnits' .* images: digits, .*fashion-mnist"):
         prepare("mnits", Path("never"))
 
 

@@ -56,8 +56,8 @@ def settings_for(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("participation", PARTICIPATIONS)
-@pytest.mark.parametrize("name", KNOWN)
-def test_the_protocol_of_every_data_set(name, participation):
+@pytest.mark.parametrize("name", PROTOCOL)
+def test_the_protocol_of_the_shipped_data_sets(name, participation):
     params = override(Params(), settings_for(name) | {"federation.participation": participation})
     check_rules(params)
     found = dotted(resolve(params))

@@ -13,14 +13,18 @@ from pipeline.data.partition import make_partition
 from pipeline.data.raw import RawDataset
 from pipeline.data.schemes.cleaning import Cleaning
 from pipeline.data.schemes.few_shot import FewShotTasks
+from pipeline.params import Params
 from pipeline.params import PartitionSettings as Settings
+from pipeline.params.resolve import resolve
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
 from pipeline.problems.few_shot import FewShot
+from pipeline.problems.forms import Facts, Form, Formulation, Given
 from pipeline.problems.general_weighting import GeneralImageWeighting, GeneralWeighting
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation
 from pipeline.problems.loss_tuning import LossTuning, inverse_counts
+from pipeline.problems.registry import PROBLEMS
 from pipeline.problems.toy import Toy
 
 CPU = torch.device("cpu")
@@ -74,7 +78,7 @@ P = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64)
 def problems() -> dict[str, object]:
     """Strongly convex below, each with its own dimension above; the toy's clients have no images."""
     held, linear, mlp = data(), network(), network("mlp", hidden=(3,))
-    return {
+    named = {
         "hyper_representation": HyperRepresentation(mlp, held, P, mu=0.3),
         "hyper_representation, norm": HyperRepresentation(mlp, held, P, "norm", 0.3),
         "local heads": LocalHyperRepresentation(mlp, held, P, mu=0.3),
@@ -86,6 +90,24 @@ def problems() -> dict[str, object]:
         "client_weighting": GeneralImageWeighting(ClientWeighting(linear, held, l2=0.3)),
         "toy": GeneralWeighting(Toy.generate(CLIENTS, seed=0)),
     }
+    return named | {
+        name: _by_default(problem, held, mlp if problem.body else linear)
+        for name, problem in PROBLEMS.items()
+        if name not in named and Form.COMMON_LOWER in problem.offers and not problem.own_data
+    }
+
+
+class Unequal(Given):
+    probabilities = P
+
+
+def _by_default(problem: Formulation, held: FederatedData, model: models.FlatModel) -> object:
+    """A registered problem that needs no settings here, as params.yaml builds it; an l2 makes its lower level strongly
+    convex."""
+    settings = problem.resolve(problem.settings(), Facts(("shared",), clean_parts=True, colour=False))
+    if hasattr(settings, "l2"):
+        settings = dataclasses.replace(settings, l2=0.3)
+    return problem.build(settings, Unequal(resolve(Params()), model, held))
 
 
 def start(problem, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

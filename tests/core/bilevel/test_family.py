@@ -19,6 +19,7 @@ from pipeline.methods.bilevel.fedbioacc import FedBioAcc
 from pipeline.methods.bilevel.fednest_general import FedNestGeneral
 from pipeline.methods.bilevel.lfednest import LFedNest
 from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
+from pipeline.methods.registry import heads
 from pipeline.oracles.bilevel import BilevelOracle, LoopBilevelOracle
 from pipeline.params import Params
 from pipeline.training.resume import ResumeFolder
@@ -55,7 +56,7 @@ VARIANTS |= {
     name: (name, ALGORITHMS[name].options())
     for name in unnamed(BilevelContext, {name for name, _ in VARIANTS.values()})
 }
-LOCAL = ("lfednest local", "fedbio_local", "fedbioacc_local")
+LOCAL = ("lfednest local", *(v for v, (name, _) in VARIANTS.items() if heads(ALGORITHMS[name]) == ("local",)))
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
