@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from experiments import provenance, workers
-from experiments.bad_answers.params import Profile, Study
-from experiments.bad_answers.plan import HERE, Cell, cells, load, searched
+from experiments.bad_answers.params import AnswersStudy, Profile
+from experiments.bad_answers.plan import HERE, AnswersRun, cells, load, searched
 from experiments.bad_answers.running import outcome
 from experiments.results import read
 from pipeline.errors import UserError, not_allowed
@@ -45,7 +45,7 @@ def perform(arguments: argparse.Namespace) -> None:
         print(write_page(study, profile, reported(study, profile, path), path, page))
 
 
-def reported(study: Study, profile: Profile, path: Path) -> list[Cell]:
+def reported(study: AnswersStudy, profile: Profile, path: Path) -> list[AnswersRun]:
     """UserError while trials wait."""
     try:
         return cells(study, profile, read(path))
@@ -55,14 +55,14 @@ def reported(study: Study, profile: Profile, path: Path) -> list[Cell]:
         ) from None
 
 
-def missing(wanted: Sequence[Cell], path: Path) -> list[Cell]:
+def missing(wanted: Sequence[AnswersRun], path: Path) -> list[AnswersRun]:
     """Without a row, or with one by changed code that is committed by now; each run once."""
     dirty = bool(provenance.changes())
     done = {key for key, row in read(path).items() if dirty or not str(row.get("commit")).endswith(provenance.CHANGED)}
     return list({cell.key: cell for cell in wanted if cell.key not in done}.values())
 
 
-def run_all(wanted: Sequence[Cell], path: Path, processes: int, only: str) -> None:
+def run_all(wanted: Sequence[AnswersRun], path: Path, processes: int, only: str) -> None:
     """Those that are missing."""
     chosen = [cell for cell in wanted if only in str(cell)]
     about = provenance.machine("cpu", provenance.commit())

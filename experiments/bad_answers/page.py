@@ -8,13 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from experiments.bad_answers.federations import CLIENTS, FAULTS, HONEST, SHARES
-from experiments.bad_answers.params import Profile, Study
-from experiments.bad_answers.plan import Cell, grid, winner
+from experiments.bad_answers.params import AnswersStudy, Profile
+from experiments.bad_answers.plan import AnswersRun, grid, winner
 from experiments.results import Row, read
 
 Place = tuple[str, int]
 """Data and seed."""
-Measured = list[tuple[Cell, Row]]
+Measured = list[tuple[AnswersRun, Row]]
 ABOUT = """\
 Twelve clients, of which a third (4) or half (6) are bad; three data sets ([what they are](../../federations.py)). A bad
 client has random labels, has every label moved by one, or sends ten times or minus once what it computed. **without**:
@@ -34,7 +34,7 @@ and seeds. **worst run**: the most points that a single run lost against its own
 - The model after the last round is tested. One that diverged counts as guessing."""
 
 
-def write_page(study: Study, profile: Profile, cells: Sequence[Cell], results: Path, out: Path) -> Path:
+def write_page(study: AnswersStudy, profile: Profile, cells: Sequence[AnswersRun], results: Path, out: Path) -> Path:
     """README.md in `out`, of the data sets and seeds whose runs are all there."""
     held = read(results)
     done: Measured = [(cell, held[cell.key]) for cell in cells if cell.key in held]
@@ -58,7 +58,7 @@ def write_page(study: Study, profile: Profile, cells: Sequence[Cell], results: P
     return path
 
 
-def _whole(cells: Sequence[Cell], held: dict[str, Row]) -> dict[str, set[Place]]:
+def _whole(cells: Sequence[AnswersRun], held: dict[str, Row]) -> dict[str, set[Place]]:
     """Of each part the places without a run that is missing."""
     found: dict[str, set[Place]] = {cell.part: set() for cell in cells}
     for cell in cells:
@@ -69,7 +69,7 @@ def _whole(cells: Sequence[Cell], held: dict[str, Row]) -> dict[str, set[Place]]
     return found
 
 
-def _provenance(cells: Sequence[Cell], used: Measured) -> str:
+def _provenance(cells: Sequence[AnswersRun], used: Measured) -> str:
     def listed(key: str) -> str:
         return ", ".join(sorted({str(row[key]) for _, row in used}))
 
@@ -81,7 +81,7 @@ def _provenance(cells: Sequence[Cell], used: Measured) -> str:
     )
 
 
-def table(study: Study, pairs: Measured) -> str:
+def table(study: AnswersStudy, pairs: Measured) -> str:
     """A line for each row; for each share of bad clients the accuracy without them and with each fault."""
     shares = [share for share in SHARES if any(cell.share == share for cell, _ in pairs)]
     faults = [fault for fault in FAULTS if any(cell.fault == fault for cell, _ in pairs)]
@@ -108,7 +108,7 @@ def table(study: Study, pairs: Measured) -> str:
     return "\n".join(lines)
 
 
-def about_screening(study: Study, pairs: Measured) -> str:
+def about_screening(study: AnswersStudy, pairs: Measured) -> str:
     """Answers times 1000, screened and not."""
     lines = [
         "Four of twelve clients send a thousand times what they computed. Screened, they are left out as a client that"
@@ -127,7 +127,7 @@ def about_screening(study: Study, pairs: Measured) -> str:
     return "\n".join(lines)
 
 
-def about_strict(study: Study, pairs: Measured, main: Measured) -> str:
+def about_strict(study: AnswersStudy, pairs: Measured, main: Measured) -> str:
     """Ten times, under a factor that lets ten times through and one that does not."""
     factor = next(cell.screening for cell, _ in pairs)
     lines = [
@@ -147,7 +147,7 @@ def about_strict(study: Study, pairs: Measured, main: Measured) -> str:
     return "\n".join(lines)
 
 
-def parameters(study: Study, profile: Profile, held: dict[str, Row]) -> str:
+def parameters(study: AnswersStudy, profile: Profile, held: dict[str, Row]) -> str:
     """What was tried, and what won."""
     search = profile.search
     where = ", ".join(" ".join((data, fault, share)) for data, fault, share in search.federations)
@@ -159,12 +159,12 @@ def parameters(study: Study, profile: Profile, held: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def _won(study: Study, profile: Profile, row: str, held: dict[str, Row]) -> str:
+def _won(study: AnswersStudy, profile: Profile, row: str, held: dict[str, Row]) -> str:
     won: dict[str, Any] = winner(study, profile, row, held)
     return ", ".join(f"`{name}: {value}`" for name, value in won.items())
 
 
-def _where(cell: Cell) -> tuple[str, int, str, str]:
+def _where(cell: AnswersRun) -> tuple[str, int, str, str]:
     return cell.data, cell.seed, cell.share, cell.fault
 
 

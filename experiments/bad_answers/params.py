@@ -12,7 +12,7 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Runs(Section):
+class AnswersRuns(Section):
     """Every row on every federation from every seed."""
 
     rows: list[str] = param([], "by name; [] = all")
@@ -26,7 +26,7 @@ class Runs(Section):
 
 
 @dataclass(frozen=True)
-class Search(Section):
+class AnswersSearch(Section):
     """Trials."""
 
     seeds: list[int] = param([0], "not reported")
@@ -40,12 +40,12 @@ class Profile(Section):
 
     rounds: int = param(100, "of every run", ge=1)
     batch_size: int = param(32, "of a client's minibatch", ge=1)
-    runs: dict[str, Runs] = param({}, "by any names")
-    search: Search = section(Search, "parameters")
+    runs: dict[str, AnswersRuns] = param({}, "by any names")
+    search: AnswersSearch = section(AnswersSearch, "parameters")
 
 
 @dataclass(frozen=True)
-class Study(Section):
+class AnswersStudy(Section):
     """The file."""
 
     rows: dict[str, Options] = param({}, "name -> algorithm, its options by their names, and robust.*")

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.bad_answers.federations import DATA, FAULTS, HONEST, SHARES
-from experiments.bad_answers.params import Options, Profile, Search, Study
+from experiments.bad_answers.params import AnswersSearch, AnswersStudy, Options, Profile
 from experiments.results import Row
 from pipeline.config.loading import read_yaml
 from pipeline.config.spec import override
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Cell:
+class AnswersRun:
     """One run. options: `algorithm`, its own options and `robust.*`. part: of the page, or search."""
 
     part: str
@@ -67,10 +67,10 @@ def settings(options: Options) -> tuple[str, Any, Robust]:
         raise UserError(f"experiments/bad_answers/params.yaml: {error.args[0]}. Fix: rename or remove it.") from None
 
 
-def load(path: Path = HERE / "params.yaml") -> Study:
+def load(path: Path = HERE / "params.yaml") -> AnswersStudy:
     """UserError for whatever cannot be run, before anything is."""
     try:
-        study = TypeAdapter(Study).validate_json(json.dumps(read_yaml(path)), strict=True)
+        study = TypeAdapter(AnswersStudy).validate_json(json.dumps(read_yaml(path)), strict=True)
     except ValidationError as error:
         lines = [f"{path.name}: {'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()]
         raise UserError("\n".join(lines) + ". Fix: see experiments/bad_answers/params.py.") from None
@@ -98,14 +98,14 @@ def _require(key: str, names: list[str], known: Any) -> None:
             raise not_allowed(key, name, f"one of {', '.join(known)}", "name one of them")
 
 
-def grid(search: Search, row: str) -> Iterator[Options]:
+def grid(search: AnswersSearch, row: str) -> Iterator[Options]:
     """The trials of a row."""
     values = search.grids.get(row, {})
     for chosen in itertools.product(*values.values()):
         yield dict(zip(values, chosen, strict=True))
 
 
-def trials(study: Study, profile: Profile, row: str) -> Iterator[tuple[Options, list[Cell]]]:
+def trials(study: AnswersStudy, profile: Profile, row: str) -> Iterator[tuple[Options, list[AnswersRun]]]:
     """What is tried, and where; nothing for a row without a grid."""
     search = profile.search
     if row in search.grids:
@@ -115,13 +115,13 @@ def trials(study: Study, profile: Profile, row: str) -> Iterator[tuple[Options, 
             yield (
                 tried,
                 [
-                    Cell("search", row, data, fault, share, seed, profile.rounds, profile.batch_size, True, own)
+                    AnswersRun("search", row, data, fault, share, seed, profile.rounds, profile.batch_size, True, own)
                     for (data, fault, share), seed in where
                 ],
             )
 
 
-def winner(study: Study, profile: Profile, row: str, found: Mapping[str, Row]) -> Options:
+def winner(study: AnswersStudy, profile: Profile, row: str, found: Mapping[str, Row]) -> Options:
     """Of its trials the one most accurate on the selection sets, the first of equals; nothing without trials. Raises
     KeyError if one is not done."""
     scored = [
@@ -131,18 +131,20 @@ def winner(study: Study, profile: Profile, row: str, found: Mapping[str, Row]) -
     return max(scored, key=lambda pair: pair[0])[1] if scored else {}
 
 
-def searched(study: Study, profile: Profile) -> list[Cell]:
+def searched(study: AnswersStudy, profile: Profile) -> list[AnswersRun]:
     """All trials."""
     return [cell for row in study.rows for _, cells in trials(study, profile, row) for cell in cells]
 
 
-def cells(study: Study, profile: Profile, found: Mapping[str, Row] | None) -> list[Cell]:
+def cells(study: AnswersStudy, profile: Profile, found: Mapping[str, Row] | None) -> list[AnswersRun]:
     """The runs that are reported, with the winners, seed by seed; found: None = without."""
     own = dict(study.rows)
     if found is not None:
         own = {row: options | winner(study, profile, row, found) for row, options in own.items()}
     every = [
-        Cell(part, row, data, fault, share, seed, profile.rounds, profile.batch_size, screened, tuple(own[row].items()))
+        AnswersRun(
+            part, row, data, fault, share, seed, profile.rounds, profile.batch_size, screened, tuple(own[row].items())
+        )
         for part, runs in profile.runs.items()
         for seed in runs.seeds
         for data in runs.data or DATA

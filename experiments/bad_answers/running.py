@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.bad_answers.federations import federation
 from experiments.bad_answers.lying import Lying, oracle
-from experiments.bad_answers.plan import Cell, settings
+from experiments.bad_answers.plan import AnswersRun, settings
 from experiments.results import Row
 from experiments.trust.running import share_right
 from pipeline.config.sections import Screening
@@ -21,7 +21,7 @@ from pipeline.training.loop import Loop
 from pipeline.training.rows import NotFinite
 
 
-def outcome(cell: Cell, about: dict[str, Any]) -> Row:
+def outcome(cell: AnswersRun, about: dict[str, Any]) -> Row:
     """accuracy, selection: of the last model; of one that is no longer finite, those of guessing, and `failed`. bad:
     what the bad clients weigh. left_out: of the bad clients, and of the others, the share of rounds without them."""
     made, factors = federation(cell.data, cell.fault, cell.share, cell.seed)

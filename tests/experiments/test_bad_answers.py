@@ -10,8 +10,8 @@ import torch
 from experiments.bad_answers import page, plan
 from experiments.bad_answers.federations import DATA, FAULTS, HONEST, federation
 from experiments.bad_answers.lying import Lying, oracle
-from experiments.bad_answers.params import Profile, Runs, Search, Study
-from experiments.bad_answers.plan import Cell
+from experiments.bad_answers.params import AnswersRuns, AnswersSearch, AnswersStudy, Profile
+from experiments.bad_answers.plan import AnswersRun
 from experiments.bad_answers.running import outcome
 from pipeline.config.loading import read_yaml
 from pipeline.errors import UserError
@@ -26,7 +26,7 @@ from pipeline.problems.client_weighting import ClientWeighting
 
 def cell(row, fault="noise", share="third", data="table", rounds=6, screening=True, **options):
     own = tuple(options.items())
-    return Cell("main", row, data, fault, share, 0, rounds, 16, screening, own)
+    return AnswersRun("main", row, data, fault, share, 0, rounds, 16, screening, own)
 
 
 def lying(fault, screen=None, algorithm="fedavg"):
@@ -120,10 +120,10 @@ def test_a_run_says_how_good_it_is_and_whom_it_left_out():
 
 
 def test_the_winner_is_the_most_accurate_on_the_selection_sets():
-    search = Search(seeds=[9], federations=[["table", "noise", "third"], ["digits", "signs", "half"]])
+    search = AnswersSearch(seeds=[9], federations=[["table", "noise", "third"], ["digits", "signs", "half"]])
     search = dataclasses.replace(search, grids={"a": {"eta_w": [0.1, 0.2, 0.3]}})
-    profile = Profile(runs={"main": Runs(faults=["noise"], shares=["third"], data=["table"])}, search=search)
-    study = Study(rows={"a": {"algorithm": "average"}, "b": {"algorithm": "validation_only"}})
+    profile = Profile(runs={"main": AnswersRuns(faults=["noise"], shares=["third"], data=["table"])}, search=search)
+    study = AnswersStudy(rows={"a": {"algorithm": "average"}, "b": {"algorithm": "validation_only"}})
     trials = plan.searched(study, profile)
     assert len(trials) == 6
     scores = iter([0.9, 0.1, 0.6, 0.5, 0.5, 0.4])
@@ -166,8 +166,10 @@ def test_mistakes_in_params_yaml_are_answered_before_anything_runs(change, parts
 
 def test_the_page_compares_with_the_run_without_the_bad_clients(tmp_path):
     """Only data sets and seeds whose runs are all there count; a run lost 30 points at most."""
-    study = Study(rows={"a": {"algorithm": "average"}, "b": {"algorithm": "afl"}})
-    profile = Profile(runs={"main": Runs(data=["table"], faults=[HONEST, "noise"], shares=["third"], seeds=[0, 1, 2])})
+    study = AnswersStudy(rows={"a": {"algorithm": "average"}, "b": {"algorithm": "afl"}})
+    profile = Profile(
+        runs={"main": AnswersRuns(data=["table"], faults=[HONEST, "noise"], shares=["third"], seeds=[0, 1, 2])}
+    )
     cells = plan.cells(study, profile, None)
     rows = []
     for each in cells:

@@ -18,14 +18,14 @@ from typing import Annotated, Any
 
 from pipeline.config.spec import Named, OpenSection, one_section_each, param
 from pipeline.errors import not_allowed
-from pipeline.methods.consensus.robust.base import Chosen, Rule
+from pipeline.methods.consensus.robust.base import Chosen, RobustRule
 from pipeline.methods.consensus.robust.clipped import CLIPPED
 from pipeline.methods.consensus.robust.krum import KRUM
 from pipeline.methods.consensus.robust.median import MEDIAN
 from pipeline.methods.consensus.robust.trimmed_mean import TRIMMED_MEAN
 
 MEAN = "mean"
-RULES: dict[str, Rule] = {rule.name: rule for rule in (MEDIAN, TRIMMED_MEAN, CLIPPED, KRUM)}
+RULES: dict[str, RobustRule] = {rule.name: rule for rule in (MEDIAN, TRIMMED_MEAN, CLIPPED, KRUM)}
 
 
 @one_section_each({name: (rule.settings, rule.summary) for name, rule in RULES.items()})

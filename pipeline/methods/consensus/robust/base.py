@@ -32,7 +32,7 @@ def three(settings: Any, clients: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class RobustRule:
     """A robust rule.
 
     name: in params.yaml. summary: what it is, in a line. settings: the record of its section, `robust.<name>`.
@@ -54,7 +54,7 @@ class Rule:
 class Chosen:
     """A rule with its settings."""
 
-    rule: Rule
+    rule: RobustRule
     settings: Any
 
     def __call__(self, rows: Tensor, shares: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pipeline.config.spec import Section, param
-from pipeline.methods.consensus.robust.base import Rule
+from pipeline.methods.consensus.robust.base import RobustRule
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def combine(rows: Tensor, shares: Tensor, settings: Clipped) -> Tensor:
     return clipped(rows, shares, settings.factor)
 
 
-CLIPPED = Rule(
+CLIPPED = RobustRule(
     name="clipped",
     summary="the mean of changes shortened to a multiple of their median norm",
     settings=Clipped,

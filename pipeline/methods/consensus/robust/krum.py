@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pipeline.config.spec import Section, param
-from pipeline.methods.consensus.robust.base import Rule, count
+from pipeline.methods.consensus.robust.base import RobustRule, count
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def needs(settings: Any, clients: int) -> int:
     return 2 * count(settings.bad, clients) + 3
 
 
-KRUM = Rule(
+KRUM = RobustRule(
     name="krum",
     summary="the change that lies closest to most others",
     settings=Krum,

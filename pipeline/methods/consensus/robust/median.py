@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pipeline.methods.consensus.robust.base import Rule
+from pipeline.methods.consensus.robust.base import RobustRule
 
 
 def median(rows: Tensor) -> Tensor:
@@ -30,4 +30,4 @@ def combine(rows: Tensor, shares: Tensor, settings: Any) -> Tensor:
     return median(rows)
 
 
-MEDIAN = Rule(name="median", summary="the median of each coordinate", combine=combine)
+MEDIAN = RobustRule(name="median", summary="the median of each coordinate", combine=combine)

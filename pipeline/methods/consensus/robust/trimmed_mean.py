@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.config.spec import Section, param
-from pipeline.methods.consensus.robust.base import FEWEST, Rule, count
+from pipeline.methods.consensus.robust.base import FEWEST, RobustRule, count
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def needs(settings: Any, clients: int) -> int:
     return max(FEWEST, 2 * count(settings.share, clients) + 1)
 
 
-TRIMMED_MEAN = Rule(
+TRIMMED_MEAN = RobustRule(
     name="trimmed_mean",
     summary="the mean of each coordinate without the largest and the smallest",
     settings=TrimmedMean,
