@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline import masking
+from pipeline.config import own_code
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -91,12 +92,23 @@ def answering(command: Callable[[], None]) -> None:
         try:
             command()
         except Exception as error:
-            said = str(error) if isinstance(error, UserError) else _disk(error) or _memory(error)
+            said = str(error) if isinstance(error, UserError) else _disk(error) or _memory(error) or _own_code(error)
             if debug or not said:
                 traceback.print_exc()
             if said:
                 print(f"error: {said}", file=sys.stderr)
             sys.exit(1)
+
+
+def _own_code(error: Exception) -> str:
+    """What to say of an error in a user's own code: its last line there; nothing of others."""
+    own = [Path(folder).resolve() for folder in own_code.FOLDERS]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if any(folder in file.parents for folder in own):
+            place = f"{file.relative_to(Path.cwd().resolve())}, line {frame.lineno}, in {frame.name}"
+            return f"{place}: {own_code.cause(error)}. Fix: correct it there; FEDBILEVEL_DEBUG=1 shows the traceback."
+    return ""
 
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "unable to allocate")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pipeline import randomness
+from pipeline.errors import UserError
 from pipeline.oracles.screening import LeftOut, NoAnswers, Screen
 from pipeline.participation import active_clients
 from pipeline.problems.base import Problem
@@ -279,9 +280,27 @@ def _taken(algorithm: Algorithm[ContextT], state: State, context: ContextT, inne
             now.screen.begin(now.round, inner)
         try:
             step = algorithm.step(state, now)
+            _require_directions(algorithm, state, step)
             now.judge()
             return now, step
         except LeftOut:
             continue
         except NoAnswers:
             return now, None
+
+
+def _require_directions(algorithm: Algorithm[Any], state: State, step: Any) -> None:
+    """UserError unless the step is one, with a direction of the right shape for each variable that it moves."""
+    if not isinstance(step, Step):
+        raise UserError(f"algorithm {algorithm.name}: its step returned {type(step).__name__}. Fix: return a Step.")
+    for name, direction in step.directions.items():
+        if name not in state.variables:
+            known = ", ".join(state.variables)
+            raise UserError(
+                f"algorithm {algorithm.name}: its step moves {name!r}, none of {known}. Fix: start it in init."
+            )
+        if direction.shape != state.variables[name].shape:
+            raise UserError(
+                f"algorithm {algorithm.name}: the direction of {name!r} is {list(direction.shape)}, the variable"
+                f" {list(state.variables[name].shape)}. Fix: return a direction of the variable's shape."
+            )

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline.config import own_code
 from pipeline.config.spec import dotted
 from pipeline.errors import UserError
-from pipeline.methods import ALGORITHMS
+from pipeline.methods import ALGORITHMS, Cost, Step
+from pipeline.methods.base import advance
+from pipeline.methods.client_weighting.afl import Afl
 from pipeline.params import tree
 from pipeline.params.decides import params_in_use
 from pipeline.params.reading import load_params
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
+from pipeline.problems.toy import Toy
+from tests.core.helpers import make_context
 
 OWN = """
 from dataclasses import dataclass, replace
@@ -125,6 +131,21 @@ def test_wrong_hyper_parameters_are_answered_as_a_shipped_methods(project, secti
         load_params(written(project, f"algorithm: own_methods.copy.OWN\nalgorithms:\n  own:\n    {section}\n"))
     assert all(part in str(caught.value) for part in parts), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (None, r"its step returned NoneType\. Fix: return a Step"),
+        (Step({"v": torch.zeros(2)}, Cost()), r"its step moves 'v', none of w, x\. Fix: start it in init"),
+        (Step({"x": torch.zeros(2)}, Cost()), r"the direction of 'x' is \[2\], the variable \[3\]\. Fix: "),
+    ],
+)
+def test_a_step_that_is_none_is_answered_in_a_line(step, said):
+    context = make_context(Afl(), Toy.generate(clients=3, seed=0))
+    own = replace(ALGORITHMS["afl"], name="own", step=lambda state, context: step)
+    with pytest.raises(UserError, match=f"algorithm own: {said}"):
+        advance(own, own.init(context), context, lambda name, direction: None)
 
 
 def test_it_fits_problems_as_its_family_does(project):

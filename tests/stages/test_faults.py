@@ -129,6 +129,23 @@ def test_out_of_memory_is_said_in_a_line(error: BaseException, capsys: pytest.Ca
     assert len(said.splitlines()) == 1
 
 
+def test_an_error_in_ones_own_code_is_named_by_its_place(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_methods").mkdir()
+    file = tmp_path / "my_methods" / "odd.py"
+    file.write_text("def step(state, context):\n    raise ValueError('no such luck')\n")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), found)
+    with pytest.raises(SystemExit, match="1"):
+        answering(lambda: found["step"](None, None))
+    place = Path("my_methods") / "odd.py"
+    said = f"error: {place}, line 2, in step: ValueError: no such luck. Fix: correct it there; "
+    assert capsys.readouterr().err.startswith(said)
+    with pytest.raises(SystemExit, match="1"):
+        answering(lambda: _raise(ValueError("our own")))
+    assert "Traceback" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "settings", [{"federation.batch_size": 2 * 10**9}, {"federation.validation_batch_size": 2 * 10**9}]
 )
