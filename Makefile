@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run recipe sweep paper paper-quick experiments test fuzz docs federation-demo check ui publish bench clean
+.PHONY: help setup run recipe sweep paper paper-quick experiments test test-fast fuzz docs federation-demo check ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,11 @@ experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weight
 	$(BIN)/python -m experiments $(STUDY) plan $(PROFILE)
 	@$(NO_BYTE_CODE)
 	cd experiments/$(STUDY) && $(CURDIR)/$(BIN)/dvc repro $(PROFILE)-page
+
+test-fast: setup ## the tests of the methods, problems, oracles and parameters alone: no DVC, no MLflow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(addprefix tests/,$(FAST))
+
+FAST := core oracles params problems
 
 test: setup ## the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

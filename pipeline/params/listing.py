@@ -33,7 +33,7 @@ def written() -> dict[Path, str]:
     """Every file that holds a derived text, with its whole content as it ought to be."""
     params = PARAMS.read_text(encoding="utf-8")
     for room, (title, *_) in ROOMS.items():
-        names = " | ".join(method.name for method in methods_in(room))
+        names = ", ".join(method.name for method in methods_in(room))
         params = re.sub(rf"^# {title}: .*$", f"# {title}: {names}", params, flags=re.MULTILINE)
     kinds = dict(DATASETS.groups)
     for title, members in kinds.items():

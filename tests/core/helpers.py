@@ -5,7 +5,8 @@ import dataclasses
 import torch
 
 from pipeline import projections
-from pipeline.methods import ALGORITHMS, Participation, State, StepContext
+from pipeline.methods import ALGORITHMS, Algorithm, Cost, Participation, State, StepContext
+from pipeline.methods.base import advance
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.oracles import FusedOracle
 from pipeline.problems.toy import Toy
@@ -31,18 +32,22 @@ def run(name: str, context: StepContext, rounds: int, frozen: tuple[str, ...] = 
     """`rounds` outer iterations with constant plain steps; variables in `frozen` stay as they are."""
     algorithm = ALGORITHMS[name]
     state = algorithm.init(context)
-    sizes = algorithm.step_sizes(context.hyper)
     for t in range(1, rounds + 1):
-        for k in range(1, algorithm.inner_steps(context.hyper) + 1):
-            step = algorithm.step(state, dataclasses.replace(context, round=t, inner=k, step_sizes=sizes))
-            for variable, direction in step.directions.items():
-                if variable in frozen:
-                    continue
-                value = state.variables[variable] - sizes[variable] * direction
-                project = algorithm.projections.get(variable)
-                state.variables[variable] = project(value, context.hyper) if project else value
+        one_round(algorithm, state, dataclasses.replace(context, round=t), frozen)
         each(state)
     return state
+
+
+def one_round(algorithm: Algorithm, state: State, context: StepContext, frozen=()) -> tuple[Cost, dict[str, float]]:
+    """`advance` with constant plain steps; the variables are new tensors, so that those of before can be kept."""
+    sizes = algorithm.step_sizes(context.hyper)
+    state.variables.update({name: value.clone() for name, value in state.variables.items()})
+
+    def move(name: str, direction: torch.Tensor) -> None:
+        if name not in frozen:
+            state.variables[name].sub_(sizes[name] * direction)
+
+    return advance(algorithm, state, dataclasses.replace(context, step_sizes=sizes), move)
 
 
 def permuted(toy: Toy, order: list[int]) -> Toy:

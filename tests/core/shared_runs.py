@@ -34,7 +34,7 @@ from tests.core.bilevel.quadratic import random
 from tests.core.consensus import test_family as consensus
 from tests.core.consensus.quadratics import Quadratics, context_for, options
 from tests.core.consensus.test_weights import WeightedQuadratics
-from tests.core.helpers import make_context
+from tests.core.helpers import make_context, one_round
 from tests.core.test_methods import VARIANTS
 
 Run = tuple[str, StepContext]
@@ -109,21 +109,14 @@ def follow(name: str, context: StepContext, share: Share) -> Found:
     """Variables, memory, cost and measures after a few rounds of the bare loop."""
     algorithm, cost, measured = ALGORITHMS[name], Cost(), {}
     context = dataclasses.replace(context, oracle=context.oracle_for(context.problem, "fused", share), share=share)
-    state, sizes = algorithm.init(context), algorithm.step_sizes(context.hyper)
+    state = algorithm.init(context)
     rows = algorithm.client_rows & state.memory.keys()
     for row in rows:
         share.keep_own(state.memory[row])
     for t in range(1, ROUNDS + 1):
-        for k in range(1, algorithm.inner_steps(context.hyper) + 1):
-            now = dataclasses.replace(context, round=t, inner=k, step_sizes=sizes)
-            step = algorithm.step(state, now)
-            for variable, direction in step.directions.items():
-                value = state.variables[variable] - sizes[variable] * direction
-                project = algorithm.projections.get(variable)
-                state.variables[variable] = now.constrain(variable, project(value, context.hyper) if project else value)
-            cost += now.spent(step.cost)
-            if step.report:
-                measured |= {f"{key}, round {t}": value for key, value in step.report(state.variables).items()}
+        spent, found = one_round(algorithm, state, dataclasses.replace(context, round=t))
+        cost += spent
+        measured |= {f"{key}, round {t}": torch.tensor(value) for key, value in found.items()}
     memory = {key: share.total(value)[0] if key in rows else value for key, value in state.memory.items()}
     return dict(state.variables) | memory | measured | {"cost": torch.tensor(dataclasses.astuple(cost))}
 

@@ -7,6 +7,7 @@ import torch
 from pipeline.methods import ALGORITHMS, Cost, Participation, State
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.oracles.bilevel import BilevelOracle
+from tests.core import helpers
 
 LARGE = 1e9  # a ball radius that never binds
 FLAT = {"alpha_scale": 1e6, "alpha_offset": 1e18}  # alpha_t = 1 to 15 digits
@@ -38,18 +39,7 @@ def run(name, context, rounds, start=None, frozen=(), each=lambda state: None) -
 
 def one_round(algorithm, state, context, frozen=()) -> Cost:
     """Moves the state's variables; returns what the round cost."""
-    sizes, total = algorithm.step_sizes(context.hyper), Cost()
-    for k in range(1, algorithm.inner_steps(context.hyper) + 1):
-        now = dataclasses.replace(context, inner=k, step_sizes=sizes)
-        step = algorithm.step(state, now)
-        for variable, direction in step.directions.items():
-            if variable in frozen:
-                continue
-            value = state.variables[variable] - sizes[variable] * direction
-            project = algorithm.projections.get(variable)
-            state.variables[variable] = now.constrain(variable, project(value, context.hyper) if project else value)
-        total += step.cost
-    return total
+    return helpers.one_round(algorithm, state, context, frozen)[0]
 
 
 def close(got, expected, **tolerances):

@@ -15,6 +15,7 @@ from pipeline.methods import ALGORITHMS as METHODS
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.oracles import FusedLocal
 from pipeline.params import Algorithms
+from tests.core.helpers import one_round
 
 C, RHO = 8, 0.7
 SETTING = {"eta": 0.05, "local_steps": 6}
@@ -166,13 +167,7 @@ def run(
 
 def advance(name: str, state: State, context: LocalContext) -> State:
     """One round, in place of the training loop."""
-    algorithm = ALGORITHMS[name]
-    sizes = algorithm.step_sizes(context.hyper)
-    step = algorithm.step(state, dataclasses.replace(context, step_sizes=sizes))
-    for variable, direction in step.directions.items():
-        value = state.variables[variable] - sizes[variable] * direction
-        project = algorithm.projections.get(variable)
-        state.variables[variable] = project(value, context.hyper) if project else value
+    one_round(ALGORITHMS[name], state, context)
     return state
 
 
