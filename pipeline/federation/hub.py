@@ -79,7 +79,8 @@ class Hub:
     with; patience: seconds to wait for them. welcome(site): prepares one that has (re)appeared; raises SitesLost.
     ready: sites that can be asked now. floats: the dtype in which real numbers travel; None = that of the computation,
     `dtype`. note: receives a line about each fault. taken: site -> the last (round, inner) step that it took part in to
-    the end. privacy: site -> what it has spent, as it says."""
+    the end. privacy: site -> what it has spent, as it says. spoiled: sites of whom an answer could not be used, since
+    this was last cleared."""
 
     transport: Transport
     members: Mapping[str, Sequence[int]]
@@ -94,6 +95,7 @@ class Hub:
     tally: Tally = field(default_factory=Tally)
     privacy: dict[str, dict[str, Any]] = field(default_factory=dict)
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    spoiled: set[str] = field(default_factory=set)
     ready: set[str] = field(default_factory=set)
     _resting: dict[str, float] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
@@ -176,7 +178,9 @@ class Hub:
             except Malformed as fault:
                 why[site] = str(fault)
                 tally.left_out += 1
-                if isinstance(fault, Refused) and fault.for_good:
+                if not isinstance(fault, Refused):
+                    self.spoiled.add(site)
+                elif fault.for_good:
                     self._gone.add(site)
         for site, reason in why.items():
             self.note(f"{site} is left out: {reason}")
