@@ -214,8 +214,7 @@ def _sizes(asked: Asked, rows: Rows) -> Iterator[tuple[str, Tensor]]:
     first, *others = asked.vectors
     if asked.function == "train":
         yield "change", sizes(rows[0] - first)
-        if not others or asked.facts["fresh"] != 1.0:  # else it is the length of the gradient and a dual
-            yield "gradient", rows[2]
+        yield "gradient", rows[2]  # and a dual, where the client has one: as long as gradients are
         return
     for kind, row in zip(KINDS.get(asked.function, ()), rows, strict=False):
         yield kind, sizes(row, *(others if kind == "product" else ()))
