@@ -119,14 +119,17 @@ class Hub:
             if now > deadline:
                 raise self.too_few(missing)
             if not said:
-                self.note(f"waiting: {len(self.ready)} sites of the {self.needed} needed; missing: {missing}")
+                self.note(
+                    f"waiting: {len(self.ready)} sites of the {self.needed} needed (min_sites); missing: {missing}"
+                )
                 said = True
             time.sleep(0.1)
 
     def too_few(self, missing: str) -> TooFew:
         return TooFew(
             f"{len(self.ready)} of {len(self.members)} sites are there, and min_sites is {self.needed}; missing for"
-            f" {self.patience:g} s: {missing}. Fix: start them, then the server again; it goes on from its last save."
+            f" {self.patience:g} s (patience): {missing}. Fix: start them, then the server again; it goes on from its"
+            " last save. Or lower min_sites in federation.yaml."
         )
 
     def forget(self) -> None:

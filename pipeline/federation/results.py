@@ -33,6 +33,7 @@ from pipeline.training.tasks import Task
 
 SOURCE = Path(__file__).parents[2]
 COMMANDS = """\
+.venv/bin/uv pip install -c constraints.txt -e '.[federation]'
 .venv/bin/python -m pipeline.federation site FOLDER    # at each of {sites}
 .venv/bin/python -m pipeline.federation server FOLDER  # at the server, with its federation.yaml"""
 
@@ -48,8 +49,7 @@ def record_of(params: Resolved, task: Task, settings: Server) -> Record:
     flat = dotted(params)
     record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites, SOURCE)
     shown = {name: value for name, value in record.params.items() if name.split(".")[0] not in ("data", "partition")}
-    shown |= {"data.name": f"{len(settings.sites)} sites", "sites": ", ".join(settings.sites)}
-    shown |= {"payload": settings.payload}
+    shown |= {"data.name": params.data.name, "sites": ", ".join(settings.sites), "payload": settings.payload}
     name = f"{params.algorithm} on {len(settings.sites)} sites seed {params.seed}"
     return replace(record, name=name, params=shown, dataset={"name": "sites", "digest": task.data_hash})
 
@@ -83,6 +83,7 @@ def write(
     facts = (
         run_facts(record)
         | {
+            "dataset": f"{len(names)} sites",
             "test_accuracy": tested.accuracy,
             "test_loss": tested.loss,
             "selection_accuracy": getattr(found.selection, "accuracy", None),

@@ -253,9 +253,12 @@ def test_too_few_sites_are_waited_for_and_the_run_ends_with_what_to_do(tmp_path,
         if round_ == 3:
             del network.sites["south"], network.sites["west"]
 
-    with pytest.raises(UserError, match=r"2 of 4 sites are there, and min_sites is 3; .* south, west\. Fix: start"):
+    with pytest.raises(
+        UserError,
+        match=r"2 of 4 sites are there, and min_sites is 3; .* south, west\. Fix: start .* min_sites in federation",
+    ):
         run(tmp_path, chosen, network, two_leave, min_sites=3)
-    assert "waiting: 2 sites of the 3 needed; missing: south, west" in capsys.readouterr().err
+    assert "waiting: 2 sites of the 3 needed (min_sites); missing: south, west" in capsys.readouterr().err
     run(tmp_path, chosen, transport(there), min_sites=3)
     equal(trained(tmp_path), simulated(tmp_path, chosen)[-1])
 
