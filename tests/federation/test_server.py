@@ -187,7 +187,7 @@ def of_another_scale(site, at):
 
 @pytest.mark.parametrize("algorithm", ["primal_dual", "fedavg", "scaffold"])
 def test_an_answer_out_of_all_proportion_is_left_out_and_its_site_named(tmp_path, algorithm, capsys):
-    """The server is killed after it, and does not forget."""
+    """The server is killed after it, and does not forget: a second one, in round 6, is counted and no news."""
     chosen, there = params(algorithm), sites(tmp_path)
     network = transport(there)
     network.sites["east"] = of_another_scale(there["east"], at={3})
@@ -200,16 +200,18 @@ def test_an_answer_out_of_all_proportion_is_left_out_and_its_site_named(tmp_path
         run(tmp_path, chosen, network, die)
     said = capsys.readouterr().err
     assert said.count("round 3: the answers of client east are left out: its ") == 1
-    summary = run(tmp_path, chosen, transport(there))
-    close(trained(tmp_path), simulated(tmp_path, chosen, left_out={3: 2})[-1])
+    network.sites["east"] = of_another_scale(there["east"], at={2})
+    summary = run(tmp_path, chosen, network)
+    assert "answers of client east" not in capsys.readouterr().err
+    close(trained(tmp_path), simulated(tmp_path, chosen, left_out={3: 2, 6: 2})[-1])
     rows = history(tmp_path)[1:]
-    assert [row["answers_left_out"] for row in rows] == ["0", "0", "1", "0", "0", "0"]
+    assert [row["answers_left_out"] for row in rows] == ["0", "0", "1", "0", "0", "1"]
     assert [row["sites"] for row in rows] == ["4"] * 6  # it is there, and is asked again
     metrics = json.loads((tmp_path / "server" / "results" / "metrics.json").read_text())
-    assert metrics["answers_left_out"] == 1
-    assert metrics["clients_left_out"] == "east (1)"
-    assert "east (1)" in summary
-    assert "by client (rounds): east (1)" in (tmp_path / "server" / "results" / "report.html").read_text()
+    assert metrics["answers_left_out"] == 2
+    assert metrics["clients_left_out"] == "east (2)"
+    assert "east (2)" in summary
+    assert "by client (rounds): east (2)" in (tmp_path / "server" / "results" / "report.html").read_text()
 
 
 def test_answers_of_any_size_count_if_screening_is_off(tmp_path, capsys):
