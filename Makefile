@@ -3,16 +3,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+FEDERATION := .venv/.federation
 
 # Byte code matters: every stage is a new process that imports torch.
 export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run recipe sweep paper paper-quick experiments test test-fast fuzz docs federation-demo check ui publish bench clean
+.PHONY: help setup run recipe sweep paper paper-quick experiments test test-fast test-federation fuzz docs \
+	federation-demo check ui publish bench clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: $(STAMP) ## the virtual environment with the project in it
 
@@ -75,9 +77,15 @@ docs: setup ## the documentation as pages: build/docs/index.html, no network nee
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
 
-federation-demo: setup ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
-	@$(BIN)/python -c 'import nvflare, opacus' 2>/dev/null || \
-		$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[federation]'
+# Real sites need an engine and an accountant that nothing else here uses.
+$(FEDERATION): $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e '.[federation]'
+	@touch $@
+
+test-federation: $(FEDERATION) ## the tests that need NVFlare: real processes, killed and started again; installs it
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/federation/test_flare.py tests/federation/test_privacy.py
+
+federation-demo: $(FEDERATION) ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
 	@$(BIN)/python -W ignore -m pipeline.federation.demo
 
 check: setup ## formatter, linter, type checker

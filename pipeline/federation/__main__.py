@@ -24,7 +24,7 @@ def server(folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     transport = FlareServer(settings.engine, folder)
     try:
-        print(run(settings, params, folder, transport))
+        print(f"\n{run(settings, params, folder, transport)}")
     finally:
         transport.close()
 

@@ -19,8 +19,8 @@ from pipeline.command import answering
 from pipeline.errors import UserError
 from pipeline.federation.provisioning import provision
 
-HOSPITALS = {"north": (220, 0.0), "south": (160, 0.0), "east": (120, 0.1), "west": (180, 0.5)}
-"""Name -> how many patients, and the share of wrong diagnoses in its records."""
+HOSPITALS = {"north": (220, 0.0), "south": (160, 0.0), "east": (120, 0.0), "west": (180, 0.9)}
+"""Name -> how many patients, and the share of random diagnoses in its records."""
 FEATURES = ("age", "pressure", "cholesterol", "heart_rate", "sugar", "st_depression")
 MEANS = np.array([55.0, 132.0, 240.0, 148.0, 110.0, 1.0])
 SPREADS = np.array([9.0, 17.0, 50.0, 22.0, 30.0, 1.0])
@@ -68,7 +68,7 @@ def prepare(folder: Path, port: int, rounds: int) -> dict[str, Path]:
     for number, (name, (count, wrong)) in enumerate(HOSPITALS.items()):
         write(folders[name] / "data.csv", patients(generator, count, wrong, 0.2 * (number - 1.5)))
         (folders[name] / "site.yaml").write_text(SITE.format(name=name, port=port))
-    write(folders["server"] / "validation.csv", patients(generator, 60, 0.0, 0.0))
+    write(folders["server"] / "validation.csv", patients(generator, 100, 0.0, 0.0))
     write(folders["server"] / "test.csv", patients(generator, 400, 0.0, 0.0))
     (folders["server"] / "federation.yaml").write_text(SERVER.format(sites=", ".join(HOSPITALS), port=port))
     (folders["server"] / "params.yaml").write_text(PARAMS.format(rounds=rounds))

@@ -79,7 +79,8 @@ class Hub:
     with; patience: seconds to wait for them. welcome(site): prepares one that has (re)appeared; raises SitesLost.
     ready: sites that can be asked now. floats: the dtype in which real numbers travel; None = that of the computation,
     `dtype`. note: receives a line about each fault. taken: site -> the last (round, inner) step that it took part in to
-    the end. privacy: site -> what it has spent, as it says."""
+    the end. privacy: site -> what it has spent, as it says. spoiled: sites of whom an answer could not be used, since
+    this was last cleared."""
 
     transport: Transport
     members: Mapping[str, Sequence[int]]
@@ -94,6 +95,7 @@ class Hub:
     tally: Tally = field(default_factory=Tally)
     privacy: dict[str, dict[str, Any]] = field(default_factory=dict)
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    spoiled: set[str] = field(default_factory=set)
     ready: set[str] = field(default_factory=set)
     _resting: dict[str, float] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
@@ -117,14 +119,17 @@ class Hub:
             if now > deadline:
                 raise self.too_few(missing)
             if not said:
-                self.note(f"waiting: {len(self.ready)} sites of the {self.needed} needed; missing: {missing}")
+                self.note(
+                    f"waiting: {len(self.ready)} sites of the {self.needed} needed (min_sites); missing: {missing}"
+                )
                 said = True
             time.sleep(0.1)
 
     def too_few(self, missing: str) -> TooFew:
         return TooFew(
             f"{len(self.ready)} of {len(self.members)} sites are there, and min_sites is {self.needed}; missing for"
-            f" {self.patience:g} s: {missing}. Fix: start them, then the server again; it goes on from its last save."
+            f" {self.patience:g} s (patience): {missing}. Fix: start them, then the server again; it goes on from its"
+            " last save. Or lower min_sites in federation.yaml."
         )
 
     def forget(self) -> None:
@@ -176,7 +181,9 @@ class Hub:
             except Malformed as fault:
                 why[site] = str(fault)
                 tally.left_out += 1
-                if isinstance(fault, SiteRefused) and fault.for_good:
+                if not isinstance(fault, SiteRefused):
+                    self.spoiled.add(site)
+                elif fault.for_good:
                     self._gone.add(site)
         for site, reason in why.items():
             self.note(f"{site} is left out: {reason}")

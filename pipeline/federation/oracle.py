@@ -13,11 +13,15 @@ are kept there, where they can be computed from the theta_i anyway: a site that 
 
 Questions wait until the first value is needed, so that those which do not depend on one another are one exchange, as
 the methods count them.
+
+Rows are judged as they come, by the simulator's rule (`pipeline.oracles.screening`): gradients, products, and the
+changes that local steps make, of every client and in every exchange. Inner products and losses need only be finite:
+no method asks for them alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,10 +33,19 @@ from pipeline.federation.hub import Hub, Shapes
 from pipeline.federation.messages import Message
 from pipeline.methods.consensus.common.local_context import LocalContext
 from pipeline.methods.consensus.common.local_training import Rule, Trained
+from pipeline.oracles.screened import sizes
+from pipeline.oracles.screening import Screen
 from pipeline.oracles.weighting import FusedOracle
 from pipeline.problems.base import Batch
 
 Rows = tuple[Tensor, ...]
+KINDS = {
+    "gradients": ("gradient",),
+    "products": ("product",),
+    "gradients_and_products": ("gradient", "product"),
+    "products_with_inner": ("product",),
+}
+"""What is judged of the answers to each question."""
 
 
 class Pending(torch.Tensor):
@@ -87,10 +100,12 @@ class Asked:
 
 class RemoteOracle(FusedOracle):
     """What `pipeline.oracles.weighting` and `.local` answer, from sites. problem: the server's, which knows how many
-    samples clients have and holds none of them. own: the oracle of the server's own validation set."""
+    samples clients have and holds none of them. own: the oracle of the server's own validation set. screen: judges
+    answers; None = all that are finite count."""
 
-    def __init__(self, problem: Any, hub: Hub, own: Any) -> None:
+    def __init__(self, problem: Any, hub: Hub, own: Any, screen: Screen | None = None) -> None:
         super().__init__(problem)
+        self._screen = screen
         self.local, self._hub, self._own = problem, hub, own
         self._waiting: list[Asked] = []
 
@@ -177,12 +192,34 @@ class RemoteOracle(FusedOracle):
         if asked.rows is None:
             waiting, self._waiting = self._waiting, []
             exchange(self._hub, waiting)
+            if self._screen:
+                judge(self._screen, waiting)
         assert asked.rows is not None
         return asked.rows
 
 
 def _column(rows: Callable[[], Rows], k: int) -> Tensor:
     return rows()[k]
+
+
+def judge(screen: Screen, answered: list[Asked]) -> None:
+    """Leave out the clients whose answers are out of all proportion. Raises LeftOut."""
+    for asked in answered:
+        assert asked.rows is not None
+        for kind, found in _sizes(asked, asked.rows):
+            screen.watch(kind, asked.clients, found)
+    screen.judge()
+
+
+def _sizes(asked: Asked, rows: Rows) -> Iterator[tuple[str, Tensor]]:
+    """(kind, size of each client's answer [n])."""
+    first, *others = asked.vectors
+    if asked.function == "train":
+        yield "change", sizes(rows[0] - first)
+        yield "gradient", rows[2]  # and a dual, where the client has one: as long as gradients are
+        return
+    for kind, row in zip(KINDS.get(asked.function, ()), rows, strict=False):
+        yield kind, sizes(row, *(others if kind == "product" else ()))
 
 
 def exchange(hub: Hub, waiting: list[Asked]) -> None:

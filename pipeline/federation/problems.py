@@ -3,7 +3,7 @@ only their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
+from pipeline.oracles.screening import Screen
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.problems.forms import Given
@@ -125,6 +126,12 @@ def context_of(params: Resolved, problem: Any) -> StepContext:
         ),
         seed=params.seed,
     )
+
+
+def screen_of(params: Resolved, names: Sequence[str], notice: Callable[[str], None]) -> Screen | None:
+    """The server's judgement of answers; None if all that are finite count."""
+    chosen = params.screening
+    return Screen(chosen.factor, chosen.bad_rounds, len(names), names, notice=notice) if chosen.leave_out else None
 
 
 def dtype_of(params: Params) -> torch.dtype:

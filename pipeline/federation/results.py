@@ -11,7 +11,8 @@ from typing import Any
 from pipeline.config.spec import dotted
 from pipeline.federation.hub import Hub
 from pipeline.federation.settings import Server
-from pipeline.params import Resolved
+from pipeline.params import Params, Resolved
+from pipeline.params.decides import params_in_use
 from pipeline.report import figures, matrices, tables
 from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
@@ -19,7 +20,7 @@ from pipeline.report.numbers import run_facts
 from pipeline.report.page.render import write_page
 from pipeline.report.page.story import Holdings, Story
 from pipeline.report.record import Record, describe
-from pipeline.report.run import remarks
+from pipeline.report.run import remarks, troubles
 from pipeline.report.writing import write_json
 from pipeline.tracking.publish import publish
 from pipeline.tracking.run import live_run
@@ -30,7 +31,11 @@ from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.tasks import Task
 
-COMMAND = ".venv/bin/python -m pipeline.federation server FOLDER  # with the same sites"
+SOURCE = Path(__file__).parents[2]
+COMMANDS = """\
+.venv/bin/uv pip install -c constraints.txt -e '.[federation]'
+.venv/bin/python -m pipeline.federation site FOLDER    # at each of {sites}
+.venv/bin/python -m pipeline.federation server FOLDER  # at the server, with its federation.yaml"""
 
 
 def scalars(hub: Hub) -> dict[str, float]:
@@ -42,7 +47,7 @@ def scalars(hub: Hub) -> dict[str, float]:
 def record_of(params: Resolved, task: Task, settings: Server) -> Record:
     """The facts of the run, known when training starts."""
     flat = dotted(params)
-    record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites)
+    record = describe(flat, task.data_hash, task.partition_hash, str(task.device), settings.sites, SOURCE)
     shown = {name: value for name, value in record.params.items() if name.split(".")[0] not in ("data", "partition")}
     shown |= {"data.name": params.data.name, "sites": ", ".join(settings.sites), "payload": settings.payload}
     name = f"{params.algorithm} on {len(settings.sites)} sites seed {params.seed}"
@@ -57,9 +62,16 @@ def live(params: Resolved, folder: Path, record: Record, kept: ResumeFolder) -> 
 
 
 def write(
-    folder: Path, record: Record, history: History, served: Served, task: Task, hub: Hub, samples: dict[str, int]
+    folder: Path,
+    record: Record,
+    history: History,
+    served: Served,
+    task: Task,
+    hub: Hub,
+    samples: dict[str, int],
+    given: dict[str, Any],
 ) -> str:
-    """models/ and results/; returns the summary for the terminal, weights under the sites' names."""
+    """models/ and results/; returns the summary for the terminal, weights under the sites' names. given: `given()`."""
     problem: Any = task.problem
     results, names = folder / "results", list(hub.members)
     save_variables(folder / "models" / "model.pt", served.variables)
@@ -68,17 +80,21 @@ def write(
     found = outcome(problem, served.variables)
     tested: Any = found.test
     rows = read_history(results / "history.csv")
-    facts = run_facts(record) | {
-        "test_accuracy": tested.accuracy,
-        "test_loss": tested.loss,
-        "selection_accuracy": getattr(found.selection, "accuracy", None),
-        "validation_loss": found.validation_loss,
-        "exchanges": hub.tally.exchanges,
-        "answers_left_out": hub.tally.left_out + hub.tally.unanswered,
-        "bytes_up": hub.tally.bytes_up,
-        "bytes_down": hub.tally.bytes_down,
-        "privacy": hub.privacy,
-    }
+    facts = (
+        run_facts(record)
+        | {
+            "dataset": f"{len(names)} sites",
+            "test_accuracy": tested.accuracy,
+            "test_loss": tested.loss,
+            "selection_accuracy": getattr(found.selection, "accuracy", None),
+            "validation_loss": found.validation_loss,
+            "exchanges": hub.tally.exchanges,
+            "answers_left_out": sum(int(row.get("answers_left_out") or 0) for row in rows),
+            "bytes_up": hub.tally.bytes_up,
+            "bytes_down": hub.tally.bytes_down,
+        }
+        | ({"privacy": hub.privacy} if hub.privacy else {})
+    )
     settled = rows[served.round].get("settled")
     if settled is not None:
         facts["weights_settled"] = bool(settled)
@@ -90,11 +106,37 @@ def write(
     _plots(results, found, clients)
     data, said = problem.data, remarks(facts, clients, results)
     sets = {"validation": len(data.validation_labels), "selection": len(data.selection_labels)}
-    holdings = Holdings(sets | {"test": len(data.test_labels)})
-    weights = read_weights(results)["weights"]
-    story = Story(record, facts, clients, rows, weights, test=tested, holdings=holdings, command=COMMAND)
+    story = Story(
+        record,
+        facts,
+        clients,
+        rows,
+        read_weights(results)["weights"],
+        test=tested,
+        holdings=Holdings(sets | {"test": len(data.test_labels)}, columns=_spent(hub)),
+        remarks=troubles(facts, rows),
+        command=COMMANDS.format(sites=", ".join(names)),
+        given=given,
+        who="site",
+        repeatable=False,
+    )
     write_page(story, results / "report.html")
     return "\n".join([tables.client_table(clients), "", tables.headline(facts), *said])
+
+
+def given(params: Params) -> dict[str, Any]:
+    """The settings of params.yaml that differ from the defaults, dotted; of those that count here."""
+    usual, used = dotted(Params()), params_in_use(dotted(params))
+    sections = {name: value for name, value in used.items() if name.split(".")[0] not in ("data", "partition")}
+    return {name: value for name, value in sections.items() if value != usual.get(name)}
+
+
+def _spent(hub: Hub) -> dict[str, list[str]]:
+    """A column of the privacy that each site has spent, if one keeps an account."""
+    if not hub.privacy:
+        return {}
+    spent = (hub.privacy.get(site, {"epsilon": 0.0})["epsilon"] for site in hub.members)
+    return {"epsilon spent": ["no guarantee" if each is None else f"{each:.3g}" for each in spent]}
 
 
 def _plots(results: Path, found: Outcome, clients: Clients) -> None:

@@ -18,11 +18,15 @@ from pipeline.methods.base import Algorithm, State, Step, StepContext
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.methods.consensus.common.local_context import LocalContext
+from pipeline.oracles.screening import LeftOut, Screen
 
 
-def remote(algorithm: Algorithm[Any], context: StepContext, hub: Hub) -> tuple[Algorithm[Any], StepContext]:
+def remote(
+    algorithm: Algorithm[Any], context: StepContext, hub: Hub, screen: Screen | None = None
+) -> tuple[Algorithm[Any], StepContext]:
     """The method, and the template of its steps' context, with clients at the hub's sites. context: the simulator's,
-    with the server's problem."""
+    with the server's problem. screen: judges clients' answers, where these reach the server one by one: in the
+    bilevel families they come as sums."""
     if isinstance(context, BilevelContext):
         at_server = dataclasses.replace(server_or_site(ServerContext, context), share=ServerShare())
 
@@ -34,8 +38,9 @@ def remote(algorithm: Algorithm[Any], context: StepContext, hub: Hub) -> tuple[A
         return dataclasses.replace(algorithm, init=init, step=_Step(algorithm, hub)), at_server
     if not isinstance(context, (WeightingContext, LocalContext)):
         raise UserError(f"algorithm: {algorithm.name} is of a family of its own, which no site can answer.")
-    oracle = RemoteOracle(context.problem, hub, context.oracle)
-    return dataclasses.replace(algorithm, step=_Step(algorithm, hub)), dataclasses.replace(context, oracle=oracle)
+    oracle = RemoteOracle(context.problem, hub, context.oracle, screen)
+    at_server = dataclasses.replace(context, oracle=oracle, screen=screen)
+    return dataclasses.replace(algorithm, step=_Step(algorithm, hub)), at_server
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,10 @@ class _Step:
                 lost |= found.why.keys()
                 if time.monotonic() > deadline and len(self.hub.ready - lost) < self.hub.needed:
                     raise self.hub.too_few(str(found)) from None
-                for name, value in before.items():
-                    state.memory[name].copy_(value)
+                _restore(state, before)
+            except LeftOut:  # whoever advances the method takes the step again
+                _restore(state, before)
+                raise
 
     def _take(self, state: State, context: StepContext) -> Step:
         if isinstance(context, ServerContext):
@@ -69,6 +76,11 @@ class _Step:
         context.oracle.start()
         step = self.algorithm.step(state, context)
         return Step({name: _settle(direction) for name, direction in step.directions.items()}, step.cost, step.report)
+
+
+def _restore(state: State, memory: dict[str, Tensor]) -> None:
+    for name, value in memory.items():
+        state.memory[name].copy_(value)
 
 
 def _settle(direction: Tensor) -> Tensor:

@@ -154,12 +154,13 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
         data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
         task = image_task(problems.problem_of(resolved, data), own.hash, name)
         sites.begin(resolved, data)
-        return _train(settings, resolved, folder, hub, sites, task, kept, saved, on_round)
+        return _train(settings, resolved, results.given(params), folder, hub, sites, task, kept, saved, on_round)
 
 
 def _train(
     settings: Server,
     params: Resolved,
+    given: dict[str, Any],
     folder: Path,
     hub: Hub,
     sites: Sites,
@@ -168,14 +169,18 @@ def _train(
     saved: dict[str, Any] | None,
     on_round: Any,
 ) -> str:
-    algorithm, context = remote(params.method, problems.context_of(params, task.problem), hub)
+    screen = problems.screen_of(params, settings.sites, hub.note)
+    algorithm, context = remote(params.method, problems.context_of(params, task.problem), hub, screen)
     loop = Loop(algorithm, context, params.train.rounds)
     scalars = [*algorithm.reports, *algorithm.measures, *SCALARS]
     history = History(kept.path, task.clean, task.measures, scalars, task.digits)
     best, spent, counted = Best(), 0.0, [hub.tally.left_out + hub.tally.unanswered]
+    left_out: dict[str, int] = {}
     if saved and not history.restore(saved["history"]):
         loop.load_state_dict(saved["loop"])
-        best, spent = Best(**saved["best"]), saved["seconds"]
+        best, spent, left_out = Best(**saved["best"]), saved["seconds"], saved["left_out"]
+        if context.screen:
+            context.screen.load_state_dict(saved["screen"])
         sites.restore_at = loop.round
         hub.note(f"going on from the save of round {loop.round}")
     else:
@@ -190,7 +195,12 @@ def _train(
             seconds = spent + time.perf_counter() - since
             row, weights = row_of(loop, loop.state.variables, seconds, task.measure if due else None)
             total = hub.tally.left_out + hub.tally.unanswered
-            row["answers_left_out"], counted[0] = total - counted[0], total
+            judged = context.screen.left_out if context.screen else []
+            row["answers_left_out"] = len(judged) + total - counted[0]
+            counted[0] = total
+            for site in hub.spoiled | {settings.sites[client] for client in judged}:
+                left_out[site] = left_out.get(site, 0) + 1
+            hub.spoiled.clear()
             history.append(row, weights)
             best.see(loop.round, row.get(SELECTION), loop.state.variables)
             if due:
@@ -203,6 +213,7 @@ def _train(
             rows: list[Row] = history.flush()
             content: dict[str, Any] = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
             content |= {"history": history.state(), "seconds": spent + time.perf_counter() - since}
+            content |= {"left_out": left_out, "screen": context.screen.state_dict() if context.screen else None}
             saves.write(kept.checkpoint, lambda file: torch.save(content, file))
             live.report(rows)
 
@@ -222,8 +233,8 @@ def _train(
             live.report(history.flush())
             raise NotFinite(f"{error} What was recorded is in {kept.give_up()}.") from None
     served = best.served(loop.round, loop.state.variables)
-    record = replace(record, run=live.info, served_round=served.round)
-    summary = results.write(folder, record, history, served, task, hub, sites.samples)
+    record = replace(record, run=live.info, served_round=served.round, left_out=left_out)
+    summary = results.write(folder, record, history, served, task, hub, sites.samples, given)
     kept.discard()
     results.send(params, folder)
     return summary

@@ -95,16 +95,21 @@ class Record:
 
 
 def describe(
-    params: dict[str, Any], data_hash: str, partition_hash: str, device: str, clients: Sequence[str] = ()
+    params: dict[str, Any],
+    data_hash: str,
+    partition_hash: str,
+    device: str,
+    clients: Sequence[str] = (),
+    source: Path = Path(),
 ) -> Record:
     """The record of a training. params: every parameter under its dotted name, `auto` resolved. clients: their own
-    names, if they have any."""
+    names, if they have any. source: folder of the code."""
     used = params_in_use(params)
     return Record(
         name=run_name(used),
         rounds=used["train.rounds"],
         params=used,
-        tags=code_tags() | {"data_hash": data_hash, "partition_hash": partition_hash},
+        tags=code_tags(source) | {"data_hash": data_hash, "partition_hash": partition_hash},
         environment=environment(device),
         dataset={"name": used["data.name"], "digest": data_hash},
         clients=list(clients),
@@ -125,15 +130,16 @@ def describe_sweep(runs: Sequence[dict[str, Any]], varied: Sequence[str]) -> Rec
     )
 
 
-def code_tags() -> dict[str, str]:
-    """Code version and origin: git's commit and branch, what differs from it, DVC's experiment."""
+def code_tags(source: Path = Path()) -> dict[str, str]:
+    """Code version and origin: git's commit and branch, what differs from it, DVC's experiment. source: folder of the
+    code."""
     tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": "fedbilevel", "mlflow.user": _user()}
-    commit = _git("rev-parse", "HEAD")
+    commit = _git(source, "rev-parse", "HEAD")
     if commit:
         tags["mlflow.source.git.commit"] = commit
-        tags["mlflow.source.git.branch"] = _git("rev-parse", "--abbrev-ref", "HEAD") or ""
+        tags["mlflow.source.git.branch"] = _git(source, "rev-parse", "--abbrev-ref", "HEAD") or ""
         # DVC removes a stage's outs before it runs and writes dvc.lock after it: not a change of the code.
-        status = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results", ":!dvc.lock")
+        status = _git(source, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!results", ":!dvc.lock")
         changed = [line[3:] for line in (status or "").splitlines()]
         tags["git.dirty"] = ("yes: " + ", ".join(changed))[:500] if changed else "no"
     names = {
@@ -168,10 +174,10 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _git(*arguments: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str | None:
     """Answer of git, None without git or work tree."""
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.rstrip("\n") if done.returncode == 0 else None

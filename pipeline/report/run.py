@@ -17,7 +17,7 @@ from pipeline.problems.toy import Toy
 from pipeline.report import tables
 from pipeline.report.clients import Clients
 from pipeline.report.evidence import gather
-from pipeline.report.history import read_history, read_weights
+from pipeline.report.history import Rows, read_history, read_weights
 from pipeline.report.numbers import run_facts, served_line, write_numbers, write_toy_numbers
 from pipeline.report.page.render import write_page
 from pipeline.report.page.story import Holdings, Story
@@ -79,25 +79,26 @@ def write_toy_report(toy: Toy | GeneralWeighting, variables: dict[str, Tensor], 
 
 def _story(metrics: dict[str, Any], clients: Clients, record: Record, results: Path) -> Story:
     rows, weights = read_history(results / "history.csv"), read_weights(results)["weights"]
-    served = served_line(metrics, rows)
-    remarks = [served] if served else []
-    if "clients_left_out" in metrics:
-        remarks.append(f"{_left_out(metrics)}.")
-    return Story(record, metrics, clients, rows, weights, remarks=[line[0].upper() + line[1:] for line in remarks])
+    return Story(record, metrics, clients, rows, weights, remarks=troubles(metrics, rows))
+
+
+def troubles(facts: Mapping[str, Any], rows: Rows) -> list[str]:
+    """What went wrong in the run, as sentences for the page."""
+    lines = [line.removesuffix(".") for line in (served_line(facts, rows), _left_out(facts)) if line]
+    return [f"{line[0].upper()}{line[1:]}." for line in lines]
 
 
 def _left_out(facts: Mapping[str, Any]) -> str:
-    return (
-        "answers left out, which were not finite or out of all proportion, by client (rounds):"
-        f" {facts['clients_left_out']}"
-    )
+    """Whose answers did not count; empty if all did."""
+    if "clients_left_out" not in facts:
+        return ""
+    said = "answers left out, which were malformed, not finite or out of all proportion, by client (rounds)"
+    return f"{said}: {facts['clients_left_out']}"
 
 
 def remarks(facts: Mapping[str, Any], clients: Clients, results: Path) -> list[str]:
     """What a person should know besides the figures, line by line."""
-    lines = [served_line(facts, read_history(results / "history.csv"))]
-    if "clients_left_out" in facts:
-        lines.append(_left_out(facts))
+    lines = [served_line(facts, read_history(results / "history.csv")), _left_out(facts)]
     if not facts.get("weights_settled", True):
         lines.append("the weights have not settled: train on (more rounds)")
     else:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.report.clients import Clients
+from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.text import aligned, clipped, short_labels
 
 _SHOWN = 20
@@ -53,9 +53,12 @@ def client_table(clients: Clients) -> str:
             held = words if len(words := clients.held(clients.labels[i])) <= 40 else f"{len(clients.labels[i])} classes"
         size = str(clients.samples[i])
         rows.append([name, clients.kinds[i], held, size, f"{weights[i]:.4f}", ends, level])
-    absent = [name for name, found in (("interval", clients.interval), ("oracle", clients.oracle)) if found is None]
-    kept = [j for j, name in enumerate(rows[0]) if name not in absent]
-    return aligned([[row[j] for j in kept] for row in rows], left=(0, 1, 2) if clients.named else (1, 2))
+    says = {"interval": clients.interval is not None, "oracle": clients.oracle is not None}
+    says |= {"kind": set(clients.kinds) != {UNKNOWN}, "labels": any(clients.labels)}
+    kept = [j for j, name in enumerate(rows[0]) if says.get(name, True)]
+    texts = {"kind", "labels"} | ({"client"} if clients.named else set())
+    left = [place for place, j in enumerate(kept) if rows[0][j] in texts]
+    return aligned([[row[j] for j in kept] for row in rows], left)
 
 
 def suspects_lines(clients: Clients) -> list[str]:

@@ -15,6 +15,7 @@ from pipeline.federation.hospital import site_of
 from pipeline.federation.readers import csv_file
 from pipeline.federation.settings import Engine, PrivacySettings, Server, ServerData, SiteData, SiteSettings
 from pipeline.federation.transports import InProcess
+from pipeline.oracles.screening import Screen, _Strikes
 from pipeline.params import Params
 from pipeline.training.loop import Loop
 
@@ -57,8 +58,9 @@ def run(folder, chosen, network, on_round=None, **more) -> str:
     return server.run(settings(**more), chosen, folder / "server", network, on_round)
 
 
-def simulated(folder, chosen, absent=lambda round_: frozenset()):
-    """The variables after every round, all samples in one place. absent: ids of clients, round by round."""
+def simulated(folder, chosen, absent=lambda round_: frozenset(), left_out=None):
+    """The variables after every round, all samples in one place. absent: ids of clients, round by round. left_out:
+    round -> the client whose answers do not count."""
     read = lambda path: csv_file(path, **LABEL)[:2]  # noqa: E731
     tables = [read(folder / name / "data.csv") for name in SITES]
     data = FederatedData.from_arrays(
@@ -71,9 +73,13 @@ def simulated(folder, chosen, absent=lambda round_: frozenset()):
     )
     chosen = problems.settled(chosen, sum(len(y) for _, y in tables), len(FEATURES), 1, 2)
     loop = Loop(chosen.method, problems.context_of(chosen, problems.problem_of(chosen, data)), chosen.train.rounds)
+    screen = Screen(100.0, 0.5, len(SITES)) if left_out else None
     found = []
     for _ in range(chosen.train.rounds):
-        loop.context = dataclasses.replace(loop.context, absent=absent(loop.round + 1))
+        now = loop.round + 1
+        loop.context = dataclasses.replace(loop.context, absent=absent(now), screen=screen)
+        if screen:
+            screen.strikes = {left_out[now]: _Strikes(1, (now, 1), now + 1)} if now in left_out else {}
         loop.step()
         found.append({name: value.clone() for name, value in loop.state.variables.items()})
     return found

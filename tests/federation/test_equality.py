@@ -13,6 +13,7 @@ from pipeline.federation.rounds import remote
 from pipeline.federation.site import Site, SiteTask
 from pipeline.federation.transports import InProcess
 from pipeline.methods import ALGORITHMS, Cost
+from pipeline.oracles.screening import Screen
 from pipeline.sharing import Share
 from tests.core.shared_runs import CLIENTS, ROUNDS, every_run, follow
 from tests.federation.processes import Processes
@@ -39,7 +40,8 @@ def federation(name, context, backend, transport=None):
     transport = transport or InProcess({site: each.answer for site, each in sites.items()})
     hub = Hub(transport, MEMBERS, dtype=torch.float64, rest=0.0)
     oracle = type(context).oracle_for(context.problem, backend, Share())
-    return *remote(algorithm, dataclasses.replace(context, oracle=oracle), hub), hub, sites
+    screen = Screen(100.0, 0.5, CLIENTS)  # leaves none of these out: that would raise
+    return *remote(algorithm, dataclasses.replace(context, oracle=oracle), hub, screen), hub, sites
 
 
 def follow_remotely(name, context, backend, transport=None, each=lambda hub, sites: None):

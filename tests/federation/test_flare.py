@@ -66,7 +66,7 @@ def test_killed_and_back(place, started):
     started |= {site: start("site", folders[site]) for site in HOSPITALS}
     until(server, "round 25 of")
     kill(started["south"])
-    until(server, "waiting: 3 sites of the 4 needed; missing: south")
+    until(server, "waiting: 3 sites of the 4 needed (min_sites); missing: south")
     started["south"] = start("site", folders["south"])
     until(server, "south takes part", count=2)
     kill(started["server"])

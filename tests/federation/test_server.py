@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pytest
 import torch
@@ -65,6 +66,12 @@ def test_a_run_leaves_the_files_of_a_simulated_one_under_the_sites_names(tmp_pat
     page = (results / "report.html").read_text()
     assert all(site in page for site in SITES)
     assert "python -m pipeline.federation server" in page
+    assert f"primal_dual on {len(SITES)} sites" in page
+    shown = page.partition("</style>")[2].partition("All metrics")[0]
+    assert not re.search(r">[^<>]*clients?\b", shown)
+    reproduced = page.partition("params.yaml")[2].partition("</pre>")[0]
+    assert all(words in reproduced for words in ("name: linear", "rounds: 6"))
+    assert not any(words in reproduced for words in ("arrays", "payload", "sites", "auto"))
 
 
 class Killed(BaseException):
@@ -152,6 +159,70 @@ def test_a_wrong_answer_is_named_left_out_and_counted(tmp_path, words, capsys):
     assert f"east is left out: its 0.0 {words}" in capsys.readouterr().err
     close(trained(tmp_path), simulated(tmp_path, chosen, lambda t: frozenset({2} if t == 3 else ()))[-1])
     assert [row["answers_left_out"] for row in history(tmp_path)[1:]] == ["0", "0", "1", "0", "0", "0"]
+    metrics = json.loads((tmp_path / "server" / "results" / "metrics.json").read_text())
+    assert metrics["clients_left_out"] == "east (1)"
+
+
+def of_another_scale(site, at):
+    """That site, whose network sees features times a million in its questions number `at`."""
+    count = 0
+
+    def reply(content):
+        nonlocal count
+        asked = decode(content).kind == "ask"
+        count += asked
+        if not asked or count not in at:
+            return site.answer(content)
+        scaling = site._part.context.problem.data.scaling
+        usual = scaling.spread.clone(), scaling.limit.clone()
+        scaling.spread.div_(1e6)
+        scaling.limit.mul_(1e6)
+        found = site.answer(content)
+        scaling.spread.copy_(usual[0])
+        scaling.limit.copy_(usual[1])
+        return found
+
+    return reply
+
+
+@pytest.mark.parametrize("algorithm", ["primal_dual", "fedavg", "scaffold"])
+def test_an_answer_out_of_all_proportion_is_left_out_and_its_site_named(tmp_path, algorithm, capsys):
+    """The server is killed after it, and does not forget: a second one, in round 6, is counted and no news."""
+    chosen, there = params(algorithm), sites(tmp_path)
+    network = transport(there)
+    network.sites["east"] = of_another_scale(there["east"], at={3})
+
+    def die(round_, hub):
+        if round_ == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path, chosen, network, die)
+    said = capsys.readouterr().err
+    assert said.count("round 3: the answers of client east are left out: its ") == 1
+    network.sites["east"] = of_another_scale(there["east"], at={2})
+    summary = run(tmp_path, chosen, network)
+    assert "answers of client east" not in capsys.readouterr().err
+    close(trained(tmp_path), simulated(tmp_path, chosen, left_out={3: 2, 6: 2})[-1])
+    rows = history(tmp_path)[1:]
+    assert [row["answers_left_out"] for row in rows] == ["0", "0", "1", "0", "0", "1"]
+    assert [row["sites"] for row in rows] == ["4"] * 6  # it is there, and is asked again
+    metrics = json.loads((tmp_path / "server" / "results" / "metrics.json").read_text())
+    assert metrics["answers_left_out"] == 2
+    assert metrics["clients_left_out"] == "east (2)"
+    assert "east (2)" in summary
+    assert "by client (rounds): east (2)" in (tmp_path / "server" / "results" / "report.html").read_text()
+
+
+def test_answers_of_any_size_count_if_screening_is_off(tmp_path, capsys):
+    there = sites(tmp_path)
+    network = transport(there)
+    network.sites["east"] = of_another_scale(there["east"], at={3})
+    run(tmp_path, params(screening__leave_out=False), network)
+    assert "left out" not in capsys.readouterr().err
+    metrics = json.loads((tmp_path / "server" / "results" / "metrics.json").read_text())
+    assert metrics["answers_left_out"] == 0
+    assert "clients_left_out" not in metrics
 
 
 def test_a_slow_site_is_left_out(tmp_path, capsys):
@@ -184,9 +255,12 @@ def test_too_few_sites_are_waited_for_and_the_run_ends_with_what_to_do(tmp_path,
         if round_ == 3:
             del network.sites["south"], network.sites["west"]
 
-    with pytest.raises(UserError, match=r"2 of 4 sites are there, and min_sites is 3; .* south, west\. Fix: start"):
+    with pytest.raises(
+        UserError,
+        match=r"2 of 4 sites are there, and min_sites is 3; .* south, west\. Fix: start .* min_sites in federation",
+    ):
         run(tmp_path, chosen, network, two_leave, min_sites=3)
-    assert "waiting: 2 sites of the 3 needed; missing: south, west" in capsys.readouterr().err
+    assert "waiting: 2 sites of the 3 needed (min_sites); missing: south, west" in capsys.readouterr().err
     run(tmp_path, chosen, transport(there), min_sites=3)
     equal(trained(tmp_path), simulated(tmp_path, chosen)[-1])
 

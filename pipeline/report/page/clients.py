@@ -46,7 +46,7 @@ def weights(story: Story) -> dict[str, Any] | None:
         )
     left_out = f"{n - len(shown):,} clients between these are in client_weights.csv." if len(shown) < n else ""
     return {
-        "heading": "Whom the server trusts" if story.learned else "Weights of the clients",
+        "heading": "Whom the server trusts" if story.learned else f"Weights of the {story.who}s",
         "text": _weights_text(story),
         "rows": rows,
         "equal": _place(1 / n, top),
@@ -61,11 +61,13 @@ def _weights_text(story: Story) -> str:
         return "The method does not learn these weights: they are the same in every round."
     text = "Learned on the server's validation set. "
     if story.settled is False:
-        text += "Not settled: train on. The clients stand in their own order, since a ranking would mean nothing yet."
+        text += (
+            f"Not settled: train on. The {story.who}s stand in their own order, since a ranking would mean nothing yet."
+        )
     else:
-        text += "The heaviest client comes first."
-        text += " A client in red is suspicious." if story.suspects else ""
-    if story.clients.interval is None:
+        text += f"The heaviest {story.who} comes first."
+        text += f" A {story.who} in red is suspicious." if story.suspects else ""
+    if story.clients.interval is None and story.repeatable:
         text += " Intervals need further runs: train.replicates."
     if story.clients.oracle is not None and story.clients.clean.any():
         text += " The oracle weight is what one would give each client knowing which ones are clean."
@@ -185,10 +187,13 @@ def data(story: Story) -> dict[str, Any] | None:
     rows = [[clients.names[i], f"{clients.samples[i]:,}", *(holdings.columns[c][i] for c in other)] for i in shown]
     if n > MOST:
         rows.append([f"{n - MOST:,} more clients", f"{sum(clients.samples[MOST:]):,}", *([""] * len(other))])
-    rows += [[f"server: {name}", f"{size:,}", *([""] * len(other))] for name, size in holdings.sets.items()]
-    text = f"{counted(n, 'client')} with {total:,} training samples in all"
+    rows += [[f"server: {name}", f"{size:,}", *([""] * len(other))] for name, size in holdings.sets.items() if size]
+    text = f"{counted(n, story.who)} with {total:,} training samples in all"
     text += f", of {counted(len(holdings.classes), 'class', 'classes')}." if holdings.classes else "."
-    text += " Of the server's sets, validation decides the weights, selection the served round, test the accuracy."
+    uses = {"validation": "decides the weights", "selection": "the served round", "test": "the accuracy"}
+    text += (
+        f" Of the server's sets, {', '.join(f'{name} {use}' for name, use in uses.items() if holdings.sets.get(name))}."
+    )
     return {"text": text, "columns": ["samples", *other], "rows": rows, "heat": _heat(story, shown)}
 
 

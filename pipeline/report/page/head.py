@@ -23,13 +23,13 @@ def head(story: Story) -> dict[str, Any]:
 
 def question(story: Story) -> str:
     """What the run asks."""
-    problem, n = story.metrics["problem"], counted(len(story.clients), "client")
+    problem, n = story.metrics["problem"], counted(len(story.clients), story.who)
     if problem == "toy":
         return f"How close does the method come to the known optimum of a problem with {n}?"
     if story.learned and problem == "client_weighting":
         return (
-            f"A server with a small clean validation set trains one model with {n}. Which clients can it trust, and how"
-            " good is the model?"
+            f"A server with a small clean validation set trains one model with {n}. Which {story.who}s can it trust,"
+            " and how good is the model?"
         )
     if problem in ("client_weighting", "consensus"):
         return f"How good is the model that {n} train together under fixed weights?"
@@ -54,27 +54,32 @@ def answer(story: Story) -> dict[str, Any]:
         )
     if story.learned:
         lines += _about_weights(story)
-        tone = "warn" if story.settled is False else "" if story.suspects else "good"
+        doubt = story.suspects or (story.light if story.clients.disagrees is None else [])
+        tone = "warn" if story.settled is False else "" if doubt else "good"
     return {"tone": tone, "lines": lines + story.remarks}
 
 
 def _about_weights(story: Story) -> list[str]:
     if story.settled is False:
-        return ["The weights have not settled: train on (more rounds). Until then no client is ranked or suspected."]
+        return [
+            f"The weights have not settled: train on (more rounds). Until then no {story.who} is ranked or suspected."
+        ]
     start = "The weights have settled" if story.settled else "This method does not say whether its weights have settled"
     sure = "surely less" if story.clients.interval is not None else "less"
     share = f"{sure} than half of an equal share"
     if not story.suspects and not story.light:
-        start += f"; no client holds {share}"
+        start += f"; no {story.who} holds {share}"
     lines = [f"{start}."]
     if story.suspects:
         their = "its" if len(story.suspects) == 1 else "their"
         who = _holding(story, story.suspects, share)
         lines.append(f"Suspicious: {who}, and the model disagrees with {their} labels.")
     if story.light:
-        speaks = "" if story.clients.disagrees is None else "; the model agrees with the labels, so nothing else speaks"
-        against = "" if story.clients.disagrees is None else " against " + ("it" if len(story.light) == 1 else "them")
-        lines.append(f"{_holding(story, story.light, share)}{speaks}{against}.")
+        against = "it" if len(story.light) == 1 else "them"
+        speaks = f"the model agrees with the labels, so nothing else speaks against {against}"
+        if story.clients.disagrees is None:
+            speaks = "a low weight alone is no evidence of bad data"
+        lines.append(f"{_holding(story, story.light, share)}; {speaks}.")
     if "detection_auc" in story.metrics:
         lines.append(
             "Which clients are bad is known here: the clean ones hold"
@@ -86,7 +91,16 @@ def _about_weights(story: Story) -> list[str]:
 
 def _holding(story: Story, which: list[int], share: str) -> str:
     names = listed([story.clients.names[i] for i in which])
-    return f"{counted(len(which), 'client')} {'holds' if len(which) == 1 else 'hold'} {share} ({names})"
+    return f"{counted(len(which), story.who)} {'holds' if len(which) == 1 else 'hold'} {share} ({names})"
+
+
+def _doubted(story: Story) -> dict[str, str]:
+    """How many are suspicious; of light ones, where no one has compared labels."""
+    of = f"of {counted(len(story.clients), story.who)}"
+    if story.clients.disagrees is None and story.light:
+        return {"value": str(len(story.light)), "label": f"{of} below half of an equal share", "tone": ""}
+    count = len(story.suspects)
+    return {"value": str(count), "label": f"{of} suspicious", "tone": "bad" if count else "good"}
 
 
 def tiles(story: Story) -> list[dict[str, str]]:
@@ -103,11 +117,9 @@ def tiles(story: Story) -> list[dict[str, str]]:
     if story.learned:
         says = {True: ("settled", "good"), False: ("not settled", "warn"), None: ("not known", "")}
         value, tone = says[story.settled]
-        found.append({"value": value, "label": "client weights", "tone": tone})
+        found.append({"value": value, "label": f"{story.who} weights", "tone": tone})
         if story.settled is not False:
-            count = len(story.suspects)
-            label = f"of {counted(len(story.clients), 'client')} suspicious"
-            found.append({"value": str(count), "label": label, "tone": "bad" if count else "good"})
+            found.append(_doubted(story))
     if story.learned and "detection_auc" in metrics:
         found.append({"value": percent(metrics["clean_weight"]), "label": "of the weight on clean clients", "tone": ""})
     rounds = {"value": f"{story.record.rounds:,}", "label": "rounds", "tone": ""}

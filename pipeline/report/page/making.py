@@ -24,24 +24,30 @@ COSTS = {
 def cost(story: Story) -> dict[str, Any]:
     """Totals of the last round, and means per round."""
     last, rounds = (story.rows[-1] if story.rows else {}), max(story.record.rounds, 1)
-    totals = [(label, float(last.get(name) or 0.0)) for name, label in COSTS.items()]
+    totals = [(label.replace("client", story.who), float(last.get(name) or 0.0)) for name, label in COSTS.items()]
     rows = [[label, large(total), large(total / rounds) if total else ""] for label, total in totals]
     seconds = last.get("seconds")
     if seconds is not None:
         rows.append(["seconds of training, evaluations included", duration(seconds), duration(seconds / rounds)])
     device = story.record.environment.get("device", "")
-    text = f"{story.record.rounds:,} rounds, counted over all clients"
+    text = f"{story.record.rounds:,} rounds, counted over all {story.who}s"
     return {"text": text + (f"; computed on {device}." if device else "."), "rows": rows}
 
 
 def reproduce(
-    record: Record, settings: dict[str, Any], more: dict[str, Any] | None = None, command: str = ".venv/bin/dvc repro"
+    record: Record,
+    settings: dict[str, Any],
+    more: dict[str, Any] | None = None,
+    command: str = ".venv/bin/dvc repro",
+    given: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Commands, the settings that differ from the defaults, and what pins the run down.
 
-    settings: in use, dotted. more: further sections of params.yaml.
+    settings: in use, dotted. more: further sections of params.yaml. given: the settings that differ, dotted; None:
+    found out by comparing.
     """
-    commit, differs = record.tags.get("mlflow.source.git.commit", ""), changed(settings)
+    commit = record.tags.get("mlflow.source.git.commit", "")
+    differs = changed(settings) if given is None else given
     dirty = record.tags.get("git.dirty", "no")
     text = "All randomness comes from the seed: the same code, settings and data give the same numbers on this machine."
     if dirty != "no":

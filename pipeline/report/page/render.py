@@ -34,7 +34,7 @@ def run_page(story: Story) -> dict[str, Any]:
     """What the template of a run shows."""
     page = head(story) | {name: part(story) for name, part in PARTS.items()}
     page |= {"classes": classes(story), "confusion": confusion(story), "numbers": numbers(story)}
-    page["reproduce"] = reproduce(story.record, story.record.params, command=story.command)
+    page["reproduce"] = reproduce(story.record, story.record.params, command=story.command, given=story.given)
     page["contents"] = [(name, name.capitalize()) for name in TITLES if name == "model" or page[name]]
     return page | {"figures": {"weights": weight_curves(story), "curves": curves(story)}}
 

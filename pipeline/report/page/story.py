@@ -50,7 +50,9 @@ class Holdings:
 class Story:
     """metrics: of metrics.json. rows: the history. weights: over rounds, [R + 1, N], empty of a method without any.
     test: None without classes. what: is classified. without: test accuracy or R2 of the run without each client, [N],
-    nan where that was not tried. remarks: what a person should know besides. command: what makes the run again."""
+    nan where that was not tried. remarks: what a person should know besides. command: what makes the run again. given:
+    the settings that differ from the defaults, where the record cannot say. who: what a client is called. repeatable:
+    whether `train.replicates` can be had."""
 
     record: Record
     metrics: dict[str, Any]
@@ -64,6 +66,9 @@ class Story:
     without: np.ndarray | None = None
     remarks: list[str] = field(default_factory=list)
     command: str = ".venv/bin/dvc repro"
+    given: dict[str, Any] | None = None
+    who: str = "client"
+    repeatable: bool = True
 
     @property
     def learned(self) -> bool:
