@@ -116,7 +116,7 @@ def follow(name: str, context: StepContext, share: Share) -> Found:
     for t in range(1, ROUNDS + 1):
         spent, found = one_round(algorithm, state, dataclasses.replace(context, round=t))
         cost += spent
-        measured |= {f"{key}, round {t}": torch.tensor(value) for key, value in found.items()}
+        measured |= {f"{key}, round {t}": torch.tensor(value, dtype=torch.float64) for key, value in found.items()}
     memory = {key: share.total(value)[0] if key in rows else value for key, value in state.memory.items()}
     return dict(state.variables) | memory | measured | {"cost": torch.tensor(dataclasses.astuple(cost))}
 

@@ -60,7 +60,7 @@ def follow_remotely(name, context, backend, transport=None, each=lambda hub, sit
             cost += now.spent(step.cost)
             each(hub, sites)
             if step.report:
-                measured |= {f"{key}, round {t}": value for key, value in step.report(state.variables).items()}
+                measured |= {f"{key}, round {t}": value.double() for key, value in step.report(state.variables).items()}
     memory = dict(state.memory)
     for site in sites.values():
         for row, kept in site._runner.saved().items() if site._runner else ():
