@@ -40,10 +40,21 @@ def _end(signum: int, frame: FrameType | None) -> None:
     stage = next((word.removeprefix("stages.") for word in sys.orig_argv if word.startswith("stages.")), "run")
     how = "goes on from the last save" if stage in ("train", "sweep") else "starts this stage again"
     os.write(2, f"\n{stage}: stopped by {_WHY[signal.Signals(signum)]}; the next run {how}.\n".encode())
+    if _importing(frame):
+        os._exit(code)
     timer = threading.Timer(SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
     raise SystemExit(code)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """An exception within the import of a compiled library may abort the process instead of ending it."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _deaf() -> None:

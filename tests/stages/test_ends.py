@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -62,9 +63,13 @@ def test_a_signal_ends_a_training_within_seconds_in_a_line(project, signals, cod
     assert "Traceback" not in said
 
 
-def test_ctrl_c_while_a_stage_is_being_imported(project):
-    process = start(project, "evaluate")
-    time.sleep(0.6)
+@pytest.mark.parametrize("delay", [0, 0.2, 0.5, 0.8])
+def test_ctrl_c_while_a_stage_is_being_imported(project, delay):
+    process, termination = start(project, "evaluate"), 1 << (signal.SIGTERM - 1)
+    status = Path(f"/proc/{process.pid}/status")
+    while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) & termination:  # as soon as we listen
+        assert process.poll() is None, process.communicate()
+    time.sleep(delay)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
