@@ -81,6 +81,10 @@ class Project:
         assert (done.returncode == 0) == ok, output
         return output
 
+    def changed(self) -> list[str]:
+        """The stages that the next `dvc repro` would run because of what they read, in its order (not what follows)."""
+        return list(json.loads(self.dvc("status", "--json").splitlines()[-1]))
+
     def rows(self, name: str) -> list[dict[str, str]]:
         with (self.folder / "results" / name).open(newline="") as file:
             return list(csv.DictReader(file))
