@@ -14,13 +14,13 @@ import warnings
 from collections.abc import Hashable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 
-from pipeline.config.spec import Named, Section
+from pipeline.config.spec import Named, Section, hints_of
 from pipeline.errors import UserError
 
 Record = TypeVar("Record", bound=Section)
@@ -157,7 +157,7 @@ def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
         name = prefix.rstrip(".")
         yield f"{name} = {tree!r} is not allowed: it must be a section of keys. Fix: write keys below it."
         return
-    hints = get_type_hints(section)
+    hints = hints_of(section)
     fields = {f.name: f for f in dataclasses.fields(section)}
     for name in tree:
         if name not in fields:
@@ -202,7 +202,7 @@ def _wrong_values(record: type[Section], tree: dict[str, Any]) -> Iterator[str]:
 
 def _booleans(record: type[Section], found: Any, tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """Where true or false was taken for 1 or 0: pydantic does so among the words of a Literal."""
-    hints = get_type_hints(record, include_extras=True)
+    hints = hints_of(cast(Any, record))
     for field in dataclasses.fields(cast(Any, record)):
         value, kept = tree.get(field.name), getattr(found, field.name)
         if isinstance(value, dict) and _is_section(hints[field.name]):
@@ -217,7 +217,7 @@ def _locate(record: type[Section], loc: tuple[int | str, ...]) -> tuple[str, dat
     path: list[str] = []
     for part in loc:
         field = next(f for f in dataclasses.fields(kind) if f.name == part)
-        hint = get_type_hints(kind, include_extras=True)[str(part)]
+        hint = hints_of(kind)[str(part)]
         path.append(str(part))
         if not _is_section(hint):
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
@@ -149,6 +150,12 @@ def override(record: Any, settings: dict[str, Any]) -> Any:
             changes[name] = value
     changes |= {name: override(getattr(record, name), part) for name, part in inner.items()}
     return dataclasses.replace(record, **changes)
+
+
+@functools.cache
+def hints_of(record: type) -> dict[str, Any]:
+    """The types of a record's fields, with what `param` says of them."""
+    return get_type_hints(record, include_extras=True)
 
 
 def continuous(record: type) -> list[str]:
