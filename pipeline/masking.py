@@ -15,6 +15,8 @@ _VARIABLES = (
     "AWS_SECRET_ACCESS_KEY",
 )
 _IN_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*://)([^\s/?#'\"]*)@")
+_WITHOUT_SCHEME = re.compile(r"(?<![\w/@:.+-])([\w.+-]+:[^\s/?#'\"@:]+)@(?=[\w\[])")
+"""`user:password@host`, as a path may have it."""
 _IN_QUERY = re.compile(r"([?&;][^=&;\s]*(?:pass|pwd|token|secret|key|sig|cred)[^=&;\s]*=)([^&;\s'\"]+)", re.IGNORECASE)
 _known: set[str] = set()
 
@@ -29,7 +31,7 @@ def remember(address: str | None) -> None:
 
 def masked(text: str) -> str:
     """The text without user names and passwords in addresses, and without any that are known."""
-    text = _IN_QUERY.sub(r"\1***", _IN_ADDRESS.sub(r"\1***@", text))
+    text = _WITHOUT_SCHEME.sub("***@", _IN_QUERY.sub(r"\1***", _IN_ADDRESS.sub(r"\1***@", text)))
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text

@@ -105,6 +105,11 @@ def distinct(clients: int, count: int, seed: int, *when: int) -> Tensor:
     return values[first.argsort()[:count]].sort().values
 
 
+def usual_count(clients: int, sampling: str, participation: float) -> int:
+    """About how many clients a round has; UserError as in `fixed_count`."""
+    return fixed_count(clients, participation) if sampling == "fixed" else round(participation * clients)
+
+
 def fixed_count(clients: int, participation: float) -> int:
     """Number of active clients under fixed sampling, halves rounded up; UserError if that is 0."""
     count = math.floor(participation * clients + 0.5)

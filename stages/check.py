@@ -4,22 +4,32 @@ What decides each of the other stages goes into a file of its own, which that st
 the section of a method that stands there by its dotted path, nor a key that is left out.
 """
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipeline import models
 from pipeline.command import Paths, run
 from pipeline.config import own_code
+from pipeline.config.loading import read_yaml
 from pipeline.params import Params
 from pipeline.params.decides import STAGES, of_stage
 from pipeline.params.resolve import foreseen, switched
 from pipeline.params.rules import check_rules
+from pipeline.sweep.plan import check_values
 
 
 def check(params: Params, paths: Paths) -> None:
     check_rules(params)
+    check_values(params)
     try_network(params)
+    for name in strangers(params, read_yaml(paths.params)):
+        print(
+            f"note: {name} is ignored: neither shipped nor in use. Fix: correct its name, or remove it.",
+            file=sys.stderr,
+        )
     if said := switched(params):
         print(f"check: {said}", file=sys.stderr)
     paths.checked.parent.mkdir(parents=True, exist_ok=True)
@@ -34,6 +44,17 @@ def check(params: Params, paths: Paths) -> None:
         if "." in path and (file := own_code.unwatched(path)):
             folders = ", ".join(own_code.FOLDERS)
             print(f"note: DVC watches {folders}, not {file}: after an edit, dvc repro --force.", file=sys.stderr)
+
+
+def strangers(params: Params, tree: dict[str, Any]) -> list[str]:
+    """Sections by dotted name that belong to custom code which is not in use, or to nothing. tree: of the file."""
+    rooms = {room: getattr(params, room) for room in ("algorithms", "partition", "problems")}
+    return [
+        f"{room}.{name}"
+        for room, known in rooms.items()
+        for name in tree.get(room) or {}
+        if name not in {field.name for field in dataclasses.fields(known)}
+    ]
 
 
 def try_network(params: Params) -> None:

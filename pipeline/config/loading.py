@@ -22,6 +22,7 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 
 from pipeline.config.spec import Named, Section, hints_of
 from pipeline.errors import UserError
+from pipeline.masking import masked
 
 Record = TypeVar("Record", bound=Section)
 OTHER_WORDS = {"cuda": "gpu"}
@@ -107,8 +108,10 @@ def require_plain(tree: dict[str, Any], name: str) -> None:
         value, key, depth = left.pop()
         seen += 1
         at = f"{name}: {key}" if key else name
-        if depth > DEPTH or seen > VALUES:
+        if depth > DEPTH:
             raise UserError(f"{name}: nested too deeply, or an anchor contains itself. Fix: at most {DEPTH} levels.")
+        if seen > VALUES:
+            raise UserError(f"{name}: more than {VALUES:,} values, as anchors repeat them. Fix: fewer of them.")
         if isinstance(value, dict):
             for word in value:
                 if not isinstance(word, str):
@@ -135,7 +138,7 @@ def _brackets(text: str) -> int:
 def _printable(text: str, at: str) -> None:
     """UserError for half a character, which no file and no terminal takes, and for a NUL, which no path does."""
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise UserError(f"{at}: {text[:60]!a} holds a character that cannot be written. Fix: remove it.")
+        raise UserError(f"{at}: {masked(text)[:60]!a} holds a character that cannot be written. Fix: remove it.")
 
 
 def _said(error: Exception) -> str:
@@ -155,7 +158,8 @@ def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
     """Unknown keys of a section and of the sections inside it."""
     if not isinstance(tree, dict):
         name = prefix.rstrip(".")
-        yield f"{name} = {tree!r} is not allowed: it must be a section of keys. Fix: write keys below it."
+        shown = _kind_of(tree) if _holds_secrets(section) else repr(tree)
+        yield f"{name} = {shown} is not allowed: it must be a section of keys. Fix: write keys below it."
         return
     hints = hints_of(section)
     fields = {f.name: f for f in dataclasses.fields(section)}
@@ -240,10 +244,21 @@ def _wrong_value(key: str, value: Any, field: dataclasses.Field[Any], hint: Any)
         meant = OTHER_WORDS.get(value.lower().partition(":")[0], value)
         close = [meant] if meant in words else difflib.get_close_matches(value, words, n=1, cutoff=0.5)
         near = f" Did you mean {close[0]}?" if close else ""
+    shown = _kind_of(value) if field.metadata.get("secret") else json.dumps(value, default=str)
     return (
-        f"{key} = {json.dumps(value, default=str)} is not allowed: it must be {allowed}.{near}"
+        f"{key} = {shown} is not allowed: it must be {allowed}.{near}"
         f" Fix: for example `{name}: {default}` (the default)."
     )
+
+
+def _kind_of(value: Any) -> str:
+    """In place of a value that may hold a password."""
+    kinds = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return f"({kinds.get(type(value), 'a number')})"
+
+
+def _holds_secrets(section: type) -> bool:
+    return any(field.metadata.get("secret") for field in dataclasses.fields(section))
 
 
 def _choices(hint: Any) -> list[Any]:

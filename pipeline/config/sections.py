@@ -80,6 +80,7 @@ class Train(Section):
         "further runs on other random draws after training, for 90 % intervals of the client weights; 0 = none, else"
         " at least 2; under client_weighting only, and not in a sweep",
         ge=0,
+        le=1000,
     )
     accelerator: Literal["auto", "cpu", "gpu"] = param("auto", "auto takes the GPU when there is one")
     devices: int = param(1, "processes per machine, each on a GPU of its own or, on a CPU, with a share of it", ge=1)
@@ -102,7 +103,7 @@ class Tracking(Section):
     """Where runs are recorded; changing it reruns nothing."""
 
     uri: str | None = param(
-        None, "MLflow tracking URI; null = MLFLOW_TRACKING_URI if set, else sqlite:///mlflow.db here"
+        None, "MLflow tracking URI; null = MLFLOW_TRACKING_URI if set, else sqlite:///mlflow.db here", secret=True
     )
     experiment: str = param("fedbilevel", "MLflow experiment name")
     register: str | None = param(

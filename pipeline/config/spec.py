@@ -93,14 +93,18 @@ def param(
     le: float | None = None,
     lt: float | None = None,
     symbol: str | None = None,
+    secret: bool = False,
 ) -> Any:
     """A dataclass field. ``metadata`` uses pydantic's names, so ranges and schema come from one place.
 
-    symbol: the paper's letter, shown in the schema's description.
+    symbol: the paper's letter, shown in the schema's description. secret: may hold a password, so no message shows
+    a value of the wrong kind, in which it could stand anywhere.
     """
     text = f"{description} (the paper's {symbol})" if symbol else description
     ranges = {"gt": gt, "ge": ge, "le": le, "lt": lt}
     metadata: dict[str, Any] = {"description": text} | {k: v for k, v in ranges.items() if v is not None}
+    if secret:
+        metadata["secret"] = True
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.errors import not_allowed
+
 
 @dataclass(frozen=True, eq=False)
 class Loss:
@@ -33,6 +35,19 @@ class Loss:
         if self.name == "cross_entropy" and self.weights is None:
             return F.cross_entropy(scores, targets)
         return self.each(scores, targets).mean()
+
+
+def require_fit(name: str, class_weights: str, classes: int, few_shot: bool = False) -> None:
+    """UserError for a loss that does not go with the targets. name, class_weights: of the section `loss`, without
+    `auto`. classes: 0 where targets are numbers. few_shot: classes are those of a task."""
+    if (name == "cross_entropy") != bool(classes):
+        fitting = "auto or cross_entropy" if classes else "auto, squared or huber"
+        targets = "classes" if classes else "numbers"
+        raise not_allowed("loss.name", name, f"{fitting}, as the targets are {targets}", "set it to auto")
+    if class_weights == "balanced" and (not classes or few_shot):
+        raise not_allowed(
+            "loss.class_weights", "balanced", "none, for there are no fixed classes here", "set it to none"
+        )
 
 
 def balanced(counts: Tensor) -> Tensor:

@@ -55,7 +55,16 @@ def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionS
     if scheme is NATURAL and raw.client_names:
         dealt = holdings(pool, labels[pool], raw.owners[pool], raw.client_names, data.bad)
     else:
-        dealt = scheme.deal(pool, labels[pool], raw.classes, getattr(partition_params, scheme.name), draw)
+        if data.bad:
+            raise not_allowed(
+                "data.bad",
+                data.bad,
+                f"empty with partition.scheme: {scheme.name}, which deals clients of its own",
+                "set it to [], or take data with clients and partition.scheme: natural",
+            )
+        settings = getattr(partition_params, scheme.name)
+        scheme.foresee(settings, len(pool), raw.classes)
+        dealt = scheme.deal(pool, labels[pool], raw.classes, settings, draw)
     about: dict[str, Any] = {f"{name}_share": share for name, share in shares.items()}
     about["held_out"] = {
         name: [int((raw.owners[held[each]] == i).sum()) for each in held] for i, name in enumerate(raw.client_names)

@@ -23,8 +23,9 @@ from pipeline.data.holdings import Draw, Holding
 from pipeline.data.partition_rules import check
 from pipeline.data.raw import UNREADABLE
 from pipeline.data.schemes.natural import NATURAL, UNKNOWN
+from pipeline.data.server_sets import server_sets
 from pipeline.data.settings import PartitionSettings
-from pipeline.errors import UserError, not_allowed
+from pipeline.errors import UserError
 from pipeline.seeds import numpy_generator
 from pipeline.text import aligned, short_labels
 
@@ -215,10 +216,12 @@ def make_partition(
     """
     draw = partial(numpy_generator, seed)
     labels = np.asarray(labels, dtype=np.int64)
-    validation, selection = _server_sets(labels, classes, partition_params, draw)
+    validation, selection = server_sets(labels, classes, partition_params, draw)
     pool = np.setdiff1d(np.arange(len(labels)), np.concatenate([validation, selection]))
     scheme = partition_params.dealing
-    shares = scheme.deal(pool, labels[pool], classes, getattr(partition_params, scheme.name), draw)
+    settings = getattr(partition_params, scheme.name)
+    scheme.foresee(settings, len(pool), classes)
+    shares = scheme.deal(pool, labels[pool], classes, settings, draw)
     about = {
         "validation_per_label": partition_params.validation_per_label,
         "selection_per_label": partition_params.selection_per_label,
@@ -268,37 +271,6 @@ def assembled(
         names=list(names),
         class_names=list(class_names),
     )
-
-
-def _server_sets(
-    labels: np.ndarray, classes: int, settings: PartitionSettings, draw: Draw
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the validation and of the selection set, each with equally many samples of every label."""
-    v, s = settings.validation_per_label, settings.selection_per_label
-    if isinstance(v, str) or isinstance(s, str):
-        raise ValueError("the per-label sizes are still auto: resolve the settings first")
-    counts = np.bincount(labels, minlength=classes)
-    rarest = int(counts.argmin())
-    spare = int(counts[rarest]) - 1  # one at least is left for the clients
-    if v + s > max(spare, 0):
-        key, value, other, taken = (
-            ("validation_per_label", v, "selection_per_label", s)
-            if v >= s
-            else ("selection_per_label", s, "validation_per_label", v)
-        )
-        raise not_allowed(
-            f"partition.{key}",
-            value,
-            f"at most {max(spare - taken, 0)} (label {rarest} has {counts[rarest]} training images,"
-            f" {other} takes {taken}, and one must be left)",
-            f"lower partition.{key}, or take a larger data set",
-        )
-    validation, selection = [], []
-    for c in range(classes):
-        first, rest = np.split(draw("validation", c).permutation(np.flatnonzero(labels == c)), [v])
-        validation.append(first)
-        selection.append(draw("selection", c).permutation(rest)[:s])
-    return np.concatenate(validation), np.concatenate(selection)
 
 
 def _own_validation(

@@ -131,14 +131,10 @@ class RawDataset:
                 f"subset does not go with data.name: {self.name}: its first rows would be the first clients' alone."
                 " Fix: subset.train and subset.test: all; or a smaller file."
             )
-        counts = {}
-        for part in ("train", "test"):
-            wanted, held = getattr(subset, part), len(getattr(self, f"{part}_labels"))
-            counts[part] = held if wanted == "all" else wanted
-            if counts[part] > held:
-                raise not_allowed(
-                    f"subset.{part}", wanted, f"at most {held}, the images of {self.name}", f"subset.{part}: all"
-                )
+        counts = {
+            part: first(f"subset.{part}", getattr(subset, part), len(getattr(self, f"{part}_labels")), self.name)
+            for part in ("train", "test")
+        }
         if (counts["train"], counts["test"]) == (len(self.train_labels), len(self.test_labels)):
             return self
         cut = {name: getattr(self, name)[: counts[name.split("_")[0]]] for name in ARRAYS}
@@ -150,6 +146,15 @@ class RawDataset:
         parts = [self.name, str(self.classes), *(digest(getattr(self, name)) for name in ARRAYS)]
         parts += [digest(array) for name in FURTHER if (array := getattr(self, name)) is not None]
         return hashlib.sha256("\n".join([*parts, *self.client_names, *self.class_names]).encode()).hexdigest()
+
+
+def first(key: str, wanted: int | str, held: int, name: str) -> int:
+    """How many images are used; UserError for more than there are. wanted: a number or all."""
+    if isinstance(wanted, str):
+        return held
+    if wanted > held:
+        raise not_allowed(key, wanted, f"at most {held}, the images of {name}", f"{key}: all")
+    return wanted
 
 
 def digest(array: np.ndarray) -> str:

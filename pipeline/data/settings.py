@@ -37,9 +37,12 @@ class Data(Section):
         None,
         "folder or base URL holding <name>/<original file names>, tried before the public sources;"
         " the environment variable FEDBILEVEL_DATA_MIRROR wins over it",
+        secret=True,
     )
 
-    path: str | None = param(None, "your own data: the folder of images, the table or folder of tables, the .npz file")
+    path: str | None = param(
+        None, "your own data: the folder of images, the table or folder of tables, the .npz file", secret=True
+    )
     label: str | None = param(None, "of a table: the column to predict")
     client: str | None = param(None, "of a table: the column that says whose row it is; null = dealt by a scheme")
     features: list[str] | Auto = param("auto", "of a table: the columns to predict from; auto = all others")

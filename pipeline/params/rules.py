@@ -9,16 +9,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pipeline.config.spec import dotted
+from pipeline.data.losses import require_fit
+from pipeline.data.raw import first
 from pipeline.data.schemes import SCHEMES
 from pipeline.data.schemes.natural import NATURAL
+from pipeline.data.server_sets import require_left
 from pipeline.data.sets.registry import data_for
 from pipeline.errors import UserError, not_allowed
 from pipeline.masking import masked
 from pipeline.methods.consensus import robust
 from pipeline.methods.registry import ALGORITHMS, algorithm_named, fits, fitting, heads, made_for, method_for
 from pipeline.models import automatic as automatic_network
-from pipeline.params.resolve import automatic_scheme, problem_in_use
+from pipeline.params.resolve import automatic_scheme, foreseen, problem_in_use
 from pipeline.params.tree import Params
+from pipeline.participation import usual_count
 from pipeline.problems.registry import OWN_DATA, problem_named
 
 
@@ -45,6 +49,7 @@ def check_rules(params: Params) -> None:
     params.method.check(params.method.name, params.hyper, params, problem_in_use(params))
     robust.check(params, problem_in_use(params))
     _replicates(params)
+    _known_samples(foreseen(params))
 
 
 LARGEST_INT = 2**31 - 1
@@ -101,6 +106,20 @@ def _own_data(params: Params) -> None:
     """What own data need, and what goes with no other data."""
     dataset, part = params.data.dataset, params.partition
     dataset.check(params.data)
+    if params.data.bad and not dataset.own:
+        raise not_allowed(
+            "data.bad",
+            params.data.bad,
+            f"empty with data.name: {params.data.name}, whose clients are dealt by partition.scheme",
+            "set it to []",
+        )
+    if params.data.bad and part.scheme not in ("auto", NATURAL.name):
+        raise not_allowed(
+            "data.bad",
+            params.data.bad,
+            f"empty with partition.scheme: {part.scheme}, which deals clients of its own",
+            "set it to [], or partition.scheme to auto",
+        )
     if part.scheme == NATURAL.name and not dataset.own:
         raise UserError(
             f"partition.scheme: natural does not go with data.name: {params.data.name}, whose samples have no clients"
@@ -114,6 +133,36 @@ def _own_data(params: Params) -> None:
                 f"auto with data.name: {params.data.name}, of which the server holds given samples or a share",
                 f"set it to auto, and data.{share} as you like",
             )
+
+
+def _known_samples(params: Params) -> None:
+    """UserError for what the samples cannot serve, as far as their numbers tell: of a data set whose size is known
+    before it is read. params: as foreseen."""
+    info, part = params.data.dataset.info, params.partition
+    if not info:
+        return
+    require_fit(params.loss.name, params.loss.class_weights, info.classes, info.few_shot)
+    if not info.classes:
+        return
+    images = first("subset.train", params.subset.train, info.images, params.data.name)
+    validation, selection = int(part.validation_per_label), int(part.selection_per_label)
+    least = info.classes * (validation + selection + 1)
+    if images < least <= info.images:
+        raise not_allowed(
+            "subset.train",
+            images,
+            f"at least {least}: of each of {info.classes} labels {validation + selection} samples for the server"
+            " (partition.validation_per_label and selection_per_label) and one for the clients",
+            "raise it, or lower those",
+        )
+    require_left(validation, selection, images // info.classes, f"{params.data.name}: a label has about")
+    pool = images - info.classes * (validation + selection)
+    clients = part.dealing.foresee(getattr(part, part.dealing.name), pool, info.classes)
+    if clients is None:
+        return
+    active = usual_count(clients, params.federation.sampling, params.federation.participation)
+    if rule := robust.chosen(params.robust):
+        rule.require(active)
 
 
 def _replicates(params: Params) -> None:

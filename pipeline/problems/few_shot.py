@@ -52,7 +52,9 @@ class FewShotSettings(Section):
     """The body of the network above, a last layer for each of a client's tasks below."""
 
     mu: float = param(0.01, "mu/2 ||y||^2 is added to every task's training loss", gt=0, symbol="rho")
-    test_tasks: int = param(100, "tasks of new classes in the test, each with a last layer fitted to it", ge=1)
+    test_tasks: int = param(
+        100, "tasks of new classes in the test, each with a last layer fitted to it", ge=1, le=100_000
+    )
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ ToyBatch = tuple[Tensor, ...]
 class ToySettings(Section):
     """Strongly convex clients drawn from the seed, solved exactly for comparison (`data.name: toy`)."""
 
-    clients: int = param(15, "number of clients", ge=2, symbol="N")
+    clients: int = param(15, "number of clients", ge=2, le=10_000, symbol="N")
     noise: float = param(
         0.0,
         "standard deviation of white noise in every gradient and Hessian estimate, per entry; 0.5 in the paper's noisy"

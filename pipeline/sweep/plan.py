@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -26,6 +27,7 @@ from pipeline.text import short_names
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}
 """Parameters that are no values of a sweep, and where they belong."""
+MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ def plan(params: Params) -> list[Run]:
             f"train.devices * train.nodes = {params.train.devices * params.train.nodes} is not allowed in a sweep: its"
             " runs take one process. Fix: set both to 1."
         )
+    count = math.prod(map(len, values.values())) * max(1, len(sweep.seeds))
+    if count > MOST_RUNS:
+        raise UserError(
+            f"sweep.seeds and sweep.values make {count:,} runs, and {MOST_RUNS:,} is the most. Fix: fewer values."
+        )
     axes = {name: _checked(params, name, each) for name, each in values.items()}
     axes["seed"] = _checked(params, "seed", sweep.seeds or [params.seed], section="sweep.seeds")
     runs = [
@@ -68,6 +75,13 @@ def plan(params: Params) -> list[Run]:
     if sweep.together == "always":
         _require_one_group(params, runs)
     return runs
+
+
+def check_values(params: Params) -> None:
+    """UserError for a name or a value in `sweep` that `plan` would refuse whatever the others are."""
+    for name, each in params.sweep.values.items():
+        _checked(params, name, each)
+    _checked(params, "seed", params.sweep.seeds, section="sweep.seeds")
 
 
 def _checked(params: Params, name: str, values: list[Any], section: str = "sweep.values") -> list[Any]:

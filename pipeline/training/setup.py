@@ -10,7 +10,7 @@ import torch
 
 from pipeline import models
 from pipeline.data.federated import FederatedData
-from pipeline.data.losses import Loss, balanced
+from pipeline.data.losses import Loss, balanced, require_fit
 from pipeline.data.partition import Partition
 from pipeline.data.raw import DatasetInfo, RawDataset
 from pipeline.data.sizes import require_memory
@@ -113,14 +113,7 @@ def _require_memory(params: Resolved, data: FederatedData, clients: int) -> None
 def loss_on(data: FederatedData, params: Resolved) -> Loss:
     """The loss named in params.yaml; UserError if it does not go with the targets."""
     name, weighted = params.loss.name, params.loss.class_weights == "balanced"
-    if (name == "cross_entropy") != bool(data.classes):
-        fitting = "auto or cross_entropy" if data.classes else "auto, squared or huber"
-        targets = "classes" if data.classes else "numbers"
-        raise not_allowed("loss.name", name, f"{fitting}, as the targets are {targets}", "set it to auto")
-    if weighted and (not data.classes or params.partition.scheme == "few_shot"):
-        raise not_allowed(
-            "loss.class_weights", "balanced", "none, for there are no fixed classes here", "set it to none"
-        )
+    require_fit(name, params.loss.class_weights, data.classes, params.partition.scheme == "few_shot")
     if not weighted:
         return Loss(name, delta=params.loss.huber_delta)
     return Loss(name, balanced(data.labels.bincount(minlength=data.classes)).to(data.dtype))

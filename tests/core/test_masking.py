@@ -23,6 +23,8 @@ def nothing_known(monkeypatch):
         ("https://host/x?api_key=abc;b=1", "https://host/x?api_key=***;b=1"),
         ("sqlite:////home/a@b/mlflow.db", "sqlite:////home/a@b/mlflow.db"),
         ("http://host/a@b and x@y", "http://host/a@b and x@y"),
+        ("data.path: me:pw@host:/x.csv does not exist", "data.path: ***@host:/x.csv does not exist"),
+        ("/data/a:b@c.csv at 12:30 @ me@host", "/data/a:b@c.csv at 12:30 @ me@host"),
     ],
 )
 def test_addresses_are_shown_without_their_credentials(text, shown):

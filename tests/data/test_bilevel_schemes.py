@@ -127,7 +127,7 @@ def test_cleaning_without_noise_is_clean():
             {"validation_samples": 100, "samples": 10, "validation_labels": "one_class"},
             r"partition\.cleaning\.validation_samples = 100 .* at most 94 .*class 0.* Fix",
         ),
-        ("longtail", {"clients": 5000}, r"partition\.longtail\.clients = 5000 .* at most \d+.* Fix"),
+        ("longtail", {"clients": 800}, r"partition\.longtail\.clients = 800 .* at most \d+.* Fix"),
         (
             "longtail",
             {"clients": 300, "shards_per_client": 2},

@@ -90,7 +90,7 @@ def test_fewer_tasks_are_the_same_number_for_every_client():
     [
         ({"clients": 11}, r"few_shot\.clients = 11 .* at most 10, .* 4 classes .* 40 with at least 5 images .*Fix"),
         ({"shots": 4}, r"few_shot: .* 4 classes .* 7 images .* 0 of the training classes .*Fix: lower ways, shots"),
-        ({"ways": 41}, r"few_shot: .* 41 classes .* 40 of the training classes .*Fix: lower ways, shots"),
+        ({"ways": 41, "clients": 1}, r"few_shot: .* 41 classes .* 40 of the training classes .*Fix: lower ways, shots"),
         ({"tasks": 4}, r"few_shot\.tasks = 4 .* at most 3: 40 classes, 3 clients.* Fix.*auto"),
     ],
 )

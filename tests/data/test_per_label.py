@@ -107,7 +107,12 @@ def test_another_spread_another_tail():
         ("balanced", {"clients": 95}, r"partition\.balanced\.clients = 95 .* at most 94, since label 0 .* Fix.* iid"),
         ("powerlaw", {"labels_per_client": 11}, r"partition\.powerlaw\.labels_per_client = 11 .* at most 10.* Fix"),
         ("powerlaw", {"clients": 8}, r"partition\.powerlaw\.clients = 8 .* at least 9, .* all 10 labels.* Fix"),
-        ("powerlaw", {"min_per_label": 48}, r"min_per_label = 48 .* at most 47, since 2 clients share the 94.* Fix"),
+        ("powerlaw", {"min_per_label": 48}, r"min_per_label = 48 .* at most 47, since 10 clients .* 940 samples.* Fix"),
+        (
+            "powerlaw",
+            {"clients": 11, "min_per_label": 40},
+            r"min_per_label = 40 .* at most 31, since 3 clients share the 94.* Fix",
+        ),
     ],
 )
 def test_what_the_pool_cannot_serve_is_refused(scheme, changes, said):

@@ -53,6 +53,7 @@ def test_names_are_as_short_as_tells_them_apart_and_fit_for_a_folder():
             ([], {"algorithms.primal_dual.eta_v": [1.0]}),
             ["eta_v", "not a known parameter", "Did you mean algorithms.p"],
         ),
+        ((list(range(101)), {ETA_W: [i / 100 for i in range(1, 101)]}), ["10,100 runs", "10,000 is the most"]),
         (([], {"train": [1]}), ["sweep.values: train", "a section", "train.rounds"]),
         (([], {ETA_W: ["a"]}), ["sweep.values", f'{ETA_W} = "a"', "a number, greater than 0"]),
         (([], {ETA_W: [0.0]}), [f"{ETA_W} = 0.0", "greater than 0"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.sizes import require_memory
 from pipeline.errors import UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -127,6 +128,11 @@ def read(files: Sequence[Path], size: int, channels: int) -> np.ndarray:
     """uint8 [M, channels, size, size]."""
     from PIL import Image
 
+    require_memory(
+        f"data.path: {len(files)} images of {size} x {size} pixels (data.image_size)",
+        float(len(files)) * channels * size**2,
+        "a smaller data.image_size",
+    )
     out = np.empty((len(files), channels, size, size), dtype=np.uint8)
     for row, file in enumerate(files):
         with Image.open(file) as image:

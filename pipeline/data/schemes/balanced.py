@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.config.spec import Section, param
 from pipeline.data.holdings import Draw, Holding, at_most, clean_holding
-from pipeline.data.schemes.base import Scheme, shuffled_by_label
+from pipeline.data.schemes.base import Scheme, require_samples, shuffled_by_label
 from pipeline.errors import not_allowed
 
 
@@ -17,6 +17,11 @@ class Balanced(Section):
     """Equal parts with the same number of every label, as far as the counts allow; a remainder makes one more."""
 
     clients: int = param(10, "number of clients", ge=1, symbol="C")
+
+
+def foresee(settings: Balanced, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more than there are samples."""
+    return require_samples("partition.balanced.clients", settings.clients, samples)
 
 
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Balanced, draw: Draw) -> list[Holding]:
@@ -55,4 +60,5 @@ BALANCED = Scheme(
     summary="the same number of every label on each client",
     settings=Balanced,
     deal=deal,
+    foresee=foresee,
 )

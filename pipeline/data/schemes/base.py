@@ -11,8 +11,9 @@ A scheme deals the training pool to the clients:
 | settings | the scheme's section of params.yaml, without `auto` | |
 | draw | draw(purpose, *ids) -> the generator of that purpose: no draw depends on another one | |
 
-It raises UserError, naming the key, for settings that the pool cannot serve. It draws at random wherever rows of the
-same label are distinguished, so the order of rows in the data set biases nothing.
+It raises UserError, naming the key, for settings that the pool's labels cannot serve; what their number tells is
+`foresee`'s. It draws at random wherever rows of the same label are distinguished, so the order of rows in the data set
+biases nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.holdings import Draw, Holding
-from pipeline.data.sizes import Sizes
+from pipeline.data.sizes import Sizes, require_memory
 from pipeline.errors import not_allowed
 
 Deal = Callable[[np.ndarray, np.ndarray, int, Any, Draw], list[Holding]]
+
+MOST_CLIENTS = 1_000_000
+"""Of clients that share their samples with others, whose number the data do not bound."""
 
 
 def as_they_are(settings: Any, classes: int, sizes: Sizes) -> Any:
@@ -39,13 +43,19 @@ def anything_goes(key: str, settings: Any) -> None:
     """The check of a scheme whose settings go together whatever they are."""
 
 
+def unforeseen(settings: Any, samples: int, classes: int) -> int | None:
+    """Of a scheme that says nothing before it deals."""
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
     """A partition scheme.
 
     name: in params.yaml. summary: what it is, in a line. settings: the record of its section, `partition.<name>`.
     resolve(settings, classes, sizes) -> settings without `auto`. check(key, settings): UserError for settings that
-    serve no data; key: of the section.
+    serve no data; key: of the section. foresee(settings, samples, classes) -> how many clients there will be, if that
+    is known; UserError for settings that no pool of that many samples can serve, or that no memory holds.
 
     validation_size: the setting that says how large the clients' validation parts are, where the scheme deals them out
     itself. clean_validation: their labels are right. wrong_labels: those of parts that are set aside from a client's
@@ -59,6 +69,7 @@ class Scheme:
     deal: Deal
     resolve: Callable[[Any, int, Sizes], Any] = as_they_are
     check: Callable[[str, Any], None] = anything_goes
+    foresee: Callable[[Any, int, int], int | None] = unforeseen
     validation_size: str | None = None
     clean_validation: bool = False
     wrong_labels: bool = False
@@ -86,10 +97,8 @@ def with_wrong_labels(labels: np.ndarray, rate: float, classes: int, generator: 
     return held
 
 
-def label_groups(
-    indices: np.ndarray, labels: np.ndarray, classes: int, groups: list[list[int]] | str, key: str
-) -> list[Holding]:
-    """All pool samples of each group's labels; UserError unless the groups are disjoint sets of labels."""
+def require_groups(key: str, groups: list[list[int]] | str, classes: int) -> int:
+    """How many there are; UserError unless they are disjoint sets of labels."""
     if isinstance(groups, str):
         raise ValueError("groups are still auto: resolve the settings first")
     allowed = f"lists of labels 0 to {classes - 1}, none empty, no label twice"
@@ -103,6 +112,11 @@ def label_groups(
     twice = sorted({label for label in flat if flat.count(label) > 1})
     if twice:
         raise not_allowed(key, groups, f"{allowed} (twice: {_words(twice)})", fix)
+    return len(groups)
+
+
+def label_groups(indices: np.ndarray, labels: np.ndarray, groups: Any) -> list[Holding]:
+    """All pool samples of each group's labels."""
     shares = []
     for group in groups:
         held = np.isin(labels, group)
@@ -114,7 +128,8 @@ def equal_parts(count: int, clients: int, generator: np.random.Generator) -> lis
     return np.array_split(generator.permutation(count), clients)
 
 
-def require_samples(key: str, clients: int, samples: int) -> None:
+def require_samples(key: str, clients: int, samples: int) -> int:
+    """The number of clients; UserError unless each can hold a sample."""
     if not 1 <= clients <= samples:
         raise not_allowed(
             key,
@@ -122,6 +137,14 @@ def require_samples(key: str, clients: int, samples: int) -> None:
             f"1 to {samples}, the samples there are to deal",
             "fewer clients, or a larger data set",
         )
+    return clients
+
+
+def require_room(key: str, held: int) -> None:
+    """UserError for clients that together hold more samples than fit into memory; key: what makes them so many."""
+    require_memory(
+        f"{key}: clients with {held:,} samples together", 2.0 * 16 * held, "fewer clients, or samples of each"
+    )
 
 
 def _words(labels: list[int]) -> str:

@@ -44,6 +44,22 @@ def resolve(settings: Cleaning, classes: int, sizes: Sizes) -> Cleaning:
     )
 
 
+def foresee(settings: Cleaning, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more samples than there are."""
+    n, v, clients = settings.samples, settings.validation_samples, settings.clients
+    if isinstance(n, str) or isinstance(v, str):
+        raise ValueError("sizes are still auto: resolve the settings first")
+    if clients * (n + v) > samples:
+        each = samples // clients - v
+        raise not_allowed(
+            f"{KEY}.samples",
+            n,
+            f"{at_most(each)}, since {clients} clients with {v} validation samples each share {samples} samples",
+            f"lower it, or {KEY}.clients or {KEY}.validation_samples",
+        )
+    return clients
+
+
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Cleaning, draw: Draw) -> list[Holding]:
     """Disjoint clients with equally many samples each.
 
@@ -51,18 +67,7 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Cleani
     of about rate / C of them is right again by chance. Its validation labels are true: of samples at random, or all of
     one class, that of the client's number modulo C.
     """
-    n, v, clients = settings.samples, settings.validation_samples, settings.clients
-    if isinstance(n, str) or isinstance(v, str):
-        raise ValueError("sizes are still auto: resolve the settings first")
-    held = clients * (n + v)
-    if held > len(indices):
-        each = len(indices) // clients - v
-        raise not_allowed(
-            f"{KEY}.samples",
-            n,
-            f"{at_most(each)}, since {clients} clients with {v} validation samples each share {len(indices)} samples",
-            f"lower it, or {KEY}.clients or {KEY}.validation_samples",
-        )
+    n, v, clients = int(settings.samples), int(settings.validation_samples), settings.clients
     validation = _validation(labels, classes, settings, v, draw)
     rest = np.setdiff1d(np.arange(len(indices)), np.concatenate(validation))
     training = np.split(draw("cleaning").permutation(rest)[: clients * n], clients)
@@ -115,6 +120,7 @@ CLEANING = Scheme(
     summary="wrong labels everywhere, clean validation parts",
     settings=Cleaning,
     deal=deal,
+    foresee=foresee,
     validation_size="validation_samples",
     clean_validation=True,
     resolve=resolve,

@@ -31,6 +31,11 @@ class Dirichlet(Section):
     )
 
 
+def foresee(settings: Dirichlet, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more than there are samples."""
+    return require_samples("partition.dirichlet.clients", settings.clients, samples)
+
+
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Dirichlet, draw: Draw) -> list[Holding]:
     """floor(P / N) samples each; client i's labels follow p_i ~ Dirichlet(a, ..., a), a per class.
 
@@ -40,7 +45,6 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Dirich
     may lie on several clients.
     """
     clients = settings.clients
-    require_samples("partition.dirichlet.clients", clients, len(indices))
     size = len(indices) // clients
     shares = np.stack([draw("dirichlet", i).dirichlet([settings.concentration] * classes) for i in range(clients)])
     of_class = [draw("dirichlet-class", c).permutation(np.flatnonzero(labels == c)) for c in range(classes)]
@@ -86,5 +90,6 @@ DIRICHLET = Scheme(
     summary="label shares from a Dirichlet distribution",
     settings=Dirichlet,
     deal=deal,
+    foresee=foresee,
     repeats=True,
 )

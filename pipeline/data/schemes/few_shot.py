@@ -36,19 +36,34 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewSho
     """
     clients, ways, each = settings.clients, settings.ways, settings.shots + settings.queries
     enough = np.flatnonzero(np.bincount(labels, minlength=classes) >= each)
-    most = len(enough) // (clients * ways)
-    if ways > len(enough):
+    tasks = _tasks(settings, len(enough))
+    hands = draw("few-shot").permutation(enough)[: clients * tasks * ways].reshape(clients, tasks * ways)
+    in_validation = np.tile(np.arange(each) >= settings.shots, tasks * ways)
+    return [_share(indices, labels, hand, each, in_validation, draw) for hand in hands]
+
+
+def foresee(settings: FewShotTasks, samples: int, classes: int) -> int:
+    """The number of clients; UserError for tasks of more classes than there can be with enough images."""
+    _tasks(settings, min(classes, samples // (settings.shots + settings.queries)))
+    return settings.clients
+
+
+def _tasks(settings: FewShotTasks, enough: int) -> int:
+    """Of each client; UserError if there are none, or less than asked. enough: classes with the images of a task."""
+    clients, ways, each = settings.clients, settings.ways, settings.shots + settings.queries
+    most = enough // (clients * ways)
+    if ways > enough:
         raise UserError(
             f"{KEY}: a task needs {ways} classes (ways) with {each} images each (shots and queries), and"
-            f" {len(enough)} of the training classes have that many. Fix: lower ways, shots or queries, or raise"
+            f" {enough} of the training classes have that many. Fix: lower ways, shots or queries, or raise"
             " subset.train."
         )
     if most < 1:
         raise not_allowed(
             f"{KEY}.clients",
             clients,
-            f"{at_most(len(enough) // ways)}, since each needs {ways} classes (ways) of its own and there are"
-            f" {len(enough)} with at least {each} images (shots and queries)",
+            f"{at_most(enough // ways)}, since each needs {ways} classes (ways) of its own and there are"
+            f" {enough} with at least {each} images (shots and queries)",
             f"lower it, or {KEY}.ways",
         )
     tasks = most if isinstance(settings.tasks, str) else settings.tasks
@@ -56,12 +71,10 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewSho
         raise not_allowed(
             f"{KEY}.tasks",
             tasks,
-            f"{at_most(most)}: {len(enough)} classes, {clients} clients, {ways} classes to a task",
+            f"{at_most(most)}: {enough} classes, {clients} clients, {ways} classes to a task",
             f"{KEY}.tasks: auto",
         )
-    hands = draw("few-shot").permutation(enough)[: clients * tasks * ways].reshape(clients, tasks * ways)
-    in_validation = np.tile(np.arange(each) >= settings.shots, tasks * ways)
-    return [_share(indices, labels, hand, each, in_validation, draw) for hand in hands]
+    return tasks
 
 
 def _share(
@@ -78,6 +91,7 @@ FEW_SHOT = Scheme(
     summary="tasks of a few classes with a few samples each",
     settings=FewShotTasks,
     deal=deal,
+    foresee=foresee,
     validation_size="queries",
     own_problem="few_shot",
 )

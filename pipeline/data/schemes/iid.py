@@ -18,9 +18,13 @@ class Iid(Section):
     clients: int = param(10, "number of clients", ge=1, symbol="N")
 
 
+def foresee(settings: Iid, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more than there are samples."""
+    return require_samples("partition.iid.clients", settings.clients, samples)
+
+
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Iid, draw: Draw) -> list[Holding]:
     """Equal random parts (sizes differ by one at most)."""
-    require_samples("partition.iid.clients", settings.clients, len(indices))
     return [
         clean_holding(indices[part], labels[part]) for part in equal_parts(len(indices), settings.clients, draw("iid"))
     ]
@@ -31,5 +35,6 @@ IID = Scheme(
     summary="equal random parts",
     settings=Iid,
     deal=deal,
+    foresee=foresee,
     numbers=True,
 )

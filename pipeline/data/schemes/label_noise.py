@@ -23,18 +23,23 @@ class LabelNoise(Section):
 
 
 def check(key: str, settings: LabelNoise) -> None:
-    """UserError for a share of wrong labels that is none."""
+    """UserError for shares of wrong labels that are none."""
+    if not settings.rates:
+        raise not_allowed(
+            f"{key}.rates", [], "a list of one number in [0, 1] per client", f"{key}.rates: [0.0, 0.2, 0.4]"
+        )
     require_rates(f"{key}.rates", settings.rates)
+
+
+def foresee(settings: LabelNoise, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more than there are samples."""
+    check("partition.label_noise", settings)
+    return require_samples("length of partition.label_noise.rates", len(settings.rates), samples)
 
 
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: LabelNoise, draw: Draw) -> list[Holding]:
     """Equal random parts; round(rate n) labels of a client become another one, uniformly among the others."""
-    rates, key = settings.rates, "partition.label_noise.rates"
-    if not rates:
-        raise not_allowed(key, rates, "a list of one number in [0, 1] per client", f"{key}: [0.0, 0.2, 0.4]")
-    require_rates(key, rates)
-    require_samples(f"length of {key}", len(rates), len(indices))
-    shares = []
+    rates, shares = settings.rates, []
     parts = equal_parts(len(indices), len(rates), draw("iid"))
     for client, (rate, part) in enumerate(zip(rates, parts, strict=True)):
         held = with_wrong_labels(labels[part], rate, classes, draw("label-noise", client))
@@ -48,6 +53,7 @@ LABEL_NOISE = Scheme(
     summary="wrong labels at a rate per client",
     settings=LabelNoise,
     deal=deal,
+    foresee=foresee,
     check=check,
     wrong_labels=True,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.config.spec import Auto, Ratio, Section, param
 from pipeline.data.holdings import Draw, Holding, at_most, clean_holding
-from pipeline.data.schemes.base import Scheme, settled
+from pipeline.data.schemes.base import Scheme, require_samples, settled
 from pipeline.data.sizes import Sizes
 from pipeline.errors import not_allowed
 
@@ -33,6 +33,16 @@ def resolve(settings: Longtail, classes: int, sizes: Sizes) -> Longtail:
     return replace(settings, imbalance=settled(settings.imbalance, sizes.imbalance))
 
 
+def foresee(settings: Longtail, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more shards than there are samples."""
+    require_samples(_shards_key(settings), settings.clients * max(settings.shards_per_client, 1), samples)
+    return settings.clients
+
+
+def _shards_key(settings: Longtail) -> str:
+    return f"{KEY}.clients" + " x shards_per_client" * bool(settings.shards_per_client)
+
+
 def longtail_counts(labels: np.ndarray, classes: int, imbalance: float) -> np.ndarray:
     """[C] int64: min(ceil(P/C imbalance^(c/(C-1))), samples of class c) of P samples.
 
@@ -55,7 +65,7 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Longta
     size = len(kept) // shards
     if not size:
         raise not_allowed(
-            f"{KEY}.clients" + " x shards_per_client" * bool(settings.shards_per_client),
+            _shards_key(settings),
             shards,
             f"{at_most(len(kept))}, the samples that are kept",
             "lower it, or raise partition.longtail.imbalance",
@@ -74,5 +84,6 @@ LONGTAIL = Scheme(
     summary="imbalanced classes in equal parts",
     settings=Longtail,
     deal=deal,
+    foresee=foresee,
     resolve=resolve,
 )

@@ -9,11 +9,14 @@ import numpy as np
 from pipeline.config.spec import Auto, PositiveInt, Section, param
 from pipeline.data.holdings import Draw, Holding, at_most
 from pipeline.data.schemes.base import (
+    MOST_CLIENTS,
     Scheme,
     default_groups,
     label_groups,
     noisy_holding,
+    require_groups,
     require_rates,
+    require_room,
     settled,
     with_wrong_labels,
 )
@@ -26,11 +29,11 @@ class Mixed(Section):
     """The label groups of `lead`, and one or more bad clients of every kind."""
 
     groups: list[list[int]] | Auto = param("auto", "labels of each clean client, as in `lead`")
-    noisy: int = param(1, "clients with uniformly random labels", ge=0)
+    noisy: int = param(1, "clients with uniformly random labels", ge=0, le=MOST_CLIENTS)
     flip_rates: list[float] = param([0.3, 0.6], "a client for each rate: that share of its labels is wrong")
-    shuffled: int = param(1, "clients whose pixels are shuffled, by one order per client", ge=0)
-    duplicates: int = param(1, "exact copies of the first clean client", ge=0)
-    small: int = param(1, "clients with few samples, their labels right", ge=0)
+    shuffled: int = param(1, "clients whose pixels are shuffled, by one order per client", ge=0, le=MOST_CLIENTS)
+    duplicates: int = param(1, "exact copies of the first clean client", ge=0, le=MOST_CLIENTS)
+    small: int = param(1, "clients with few samples, their labels right", ge=0, le=MOST_CLIENTS)
     bad_samples: PositiveInt | Auto = param(
         "auto",
         "samples of each noisy, flipped and shuffled client; auto = 100 below 10,000 training images, else 5000",
@@ -52,20 +55,30 @@ def resolve(settings: Mixed, classes: int, sizes: Sizes) -> Mixed:
     )
 
 
+def foresee(settings: Mixed, samples: int, classes: int) -> int:
+    """The number of clients; UserError for groups that are none, and for clients larger than the pool."""
+    key, each = "partition.mixed", settings.bad_samples
+    check(key, settings)
+    groups = require_groups(f"{key}.groups", settings.groups, classes)
+    if isinstance(each, str):
+        raise ValueError("bad_samples is still auto: resolve the settings first")
+    for name, value in (("bad_samples", each), ("small_samples", settings.small_samples)):
+        if value > samples:
+            raise not_allowed(f"{key}.{name}", value, at_most(samples), "lower it, or take a larger data set")
+    bad = settings.noisy + len(settings.flip_rates) + settings.shuffled
+    copied = samples * len(settings.groups[0]) // classes  # of labels that are equally frequent
+    require_room(key, bad * each + settings.duplicates * copied + settings.small * settings.small_samples)
+    return groups + bad + settings.duplicates + settings.small
+
+
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Mixed, draw: Draw) -> list[Holding]:
     """The label groups, and bad clients of every kind, in this order: noisy, flipped, shuffled, duplicate, small.
 
     The images of a bad client come from the whole pool, without repeats within itself; those of a duplicate are the
     first clean client's. Shuffled pixels are the reader's work (`pipeline.data.federated`); the labels are true.
     """
-    shares = label_groups(indices, labels, classes, settings.groups, "partition.mixed.groups")
-    samples, source, key = settings.bad_samples, shares[0], "partition.mixed"
-    if isinstance(samples, str):
-        raise ValueError("bad_samples is still auto: resolve the settings first")
-    require_rates(f"{key}.flip_rates", settings.flip_rates)
-    for name, value in (("bad_samples", samples), ("small_samples", settings.small_samples)):
-        if value > len(indices):
-            raise not_allowed(f"{key}.{name}", value, at_most(len(indices)), "lower it, or take a larger data set")
+    shares = label_groups(indices, labels, settings.groups)
+    samples, source = int(settings.bad_samples), shares[0]
 
     def drawn(kind: str, count: int, rate: float = 0.0) -> Holding:
         generator = draw("bad", len(shares))
@@ -92,6 +105,7 @@ MIXED = Scheme(
     summary="label groups and bad clients of every kind",
     settings=Mixed,
     deal=deal,
+    foresee=foresee,
     check=check,
     wrong_labels=True,
     resolve=resolve,

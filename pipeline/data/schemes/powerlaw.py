@@ -28,6 +28,27 @@ class Powerlaw(Section):
     min_per_label: int = param(5, "no client holds fewer samples of a label of its own", ge=1)
 
 
+def foresee(settings: Powerlaw, samples: int, classes: int) -> int:
+    """The number of clients; UserError for labels that are not met, and for more clients than there are samples."""
+    clients, k, least = settings.clients, settings.labels_per_client, settings.min_per_label
+    _labels_are_met(clients, k, classes)
+    if clients * k > samples:
+        raise not_allowed(
+            "partition.powerlaw.clients",
+            clients,
+            f"{at_most(samples // k)}, since {samples} samples are shared by clients with {k} labels each",
+            "lower it",
+        )
+    if clients * k * least > samples:
+        raise not_allowed(
+            "partition.powerlaw.min_per_label",
+            least,
+            f"{at_most(samples // (clients * k))}, since {clients} clients with {k} labels share {samples} samples",
+            "lower it, or partition.powerlaw.clients",
+        )
+    return clients
+
+
 def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Powerlaw, draw: Draw) -> list[Holding]:
     """The split of MNIST over 1000 clients in the federated averaging literature (Li et al., Federated Optimization in
     Heterogeneous Networks, 2020, and its public generator): few labels per client, few large clients, many small ones.
@@ -37,7 +58,6 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Powerl
     generator rounds shares down and leaves the rest undealt (965 of 70,000 images); here all is dealt.
     """
     clients, k, least = settings.clients, settings.labels_per_client, settings.min_per_label
-    _labels_are_met(clients, k, classes)
     held = (np.arange(clients)[:, None] + np.arange(k)) % classes  # [N, k], no label twice
     weight = np.stack([draw("powerlaw", i).lognormal(0.0, settings.sigma, k) for i in range(clients)])
     hands: list[list[np.ndarray]] = [[] for _ in range(clients)]
@@ -89,4 +109,5 @@ POWERLAW = Scheme(
     summary="few labels per client, sizes from a power law",
     settings=Powerlaw,
     deal=deal,
+    foresee=foresee,
 )

@@ -21,16 +21,21 @@ class Quantity(Section):
     min_samples: int = param(10, "no client holds fewer", ge=1)
 
 
-def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Quantity, draw: Draw) -> list[Holding]:
-    """Random parts of sizes proportional to (i+1)^-exponent, but none below min_samples."""
-    require_samples("partition.quantity.clients", settings.clients, len(indices))
-    if settings.clients * settings.min_samples > len(indices):
+def foresee(settings: Quantity, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more than there are samples."""
+    require_samples("partition.quantity.clients", settings.clients, samples)
+    if settings.clients * settings.min_samples > samples:
         raise not_allowed(
             "partition.quantity.min_samples",
             settings.min_samples,
-            f"{at_most(len(indices) // settings.clients)} for {settings.clients} clients",
+            f"{at_most(samples // settings.clients)} for {settings.clients} clients",
             "lower it, or partition.quantity.clients",
         )
+    return settings.clients
+
+
+def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Quantity, draw: Draw) -> list[Holding]:
+    """Random parts of sizes proportional to (i+1)^-exponent, but none below min_samples."""
     sizes = power_law_sizes(len(indices), settings.clients, settings.exponent, settings.min_samples)
     parts = np.split(draw("quantity").permutation(len(indices)), np.cumsum(sizes)[:-1])
     return [clean_holding(indices[part], labels[part]) for part in parts]
@@ -59,4 +64,5 @@ QUANTITY = Scheme(
     summary="sizes from a power law",
     settings=Quantity,
     deal=deal,
+    foresee=foresee,
 )

@@ -20,16 +20,22 @@ class Shards(Section):
     shards_per_client: int = param(2, "shards each client is dealt, about its number of labels", ge=1)
 
 
-def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Shards, draw: Draw) -> list[Holding]:
-    """Samples sorted by label, cut into equal shards, dealt at random."""
+def foresee(settings: Shards, samples: int, classes: int) -> int:
+    """The number of clients; UserError for more shards than there are samples."""
     count = settings.clients * settings.shards_per_client
-    if count > len(indices):
+    if count > samples:
         raise not_allowed(
             "partition.shards.clients x shards_per_client",
             count,
-            at_most(len(indices)),
+            at_most(samples),
             "lower one of the two",
         )
+    return settings.clients
+
+
+def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: Shards, draw: Draw) -> list[Holding]:
+    """Samples sorted by label, cut into equal shards, dealt at random."""
+    count = settings.clients * settings.shards_per_client
     generator = draw("shards")
     mixed = generator.permutation(len(indices))  # which samples of a label share a shard
     cut = np.array_split(mixed[np.argsort(labels[mixed], kind="stable")], count)
@@ -43,4 +49,5 @@ SHARDS = Scheme(
     summary="few labels per client",
     settings=Shards,
     deal=deal,
+    foresee=foresee,
 )

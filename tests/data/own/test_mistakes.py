@@ -139,6 +139,11 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     ),
     (FOLDER | {"data__channels": 2}, images(), r"data\.channels = 2"),
     (FOLDER | {"data__image_size": 0}, images(), r"data\.image_size = 0"),
+    (
+        FOLDER | {"data__image_size": 10**9},
+        images(),
+        r"1000000000 x 1000000000 pixels .* GB, and this machine has .*Fix",
+    ),
     # arrays
     (ARRAYS, lambda place: place / "a.npz", r"a\.npz does not exist"),
     (ARRAYS, as_text(b"nothing", "a.npz"), r"a\.npz cannot be read"),

@@ -25,7 +25,7 @@ from pipeline.methods.consensus.common import local_training, measures, weights
 from pipeline.methods.consensus.common.local_context import LocalContext, LocalOptions
 from pipeline.methods.consensus.common.local_training import Trained
 from pipeline.methods.consensus.common.weights import LearnedWeights
-from pipeline.participation import fixed_count
+from pipeline.participation import usual_count
 from pipeline.problems.forms import Form
 
 
@@ -68,12 +68,9 @@ def start(context: LocalContext) -> State:
 
 def _require_enough(context: LocalContext) -> None:
     """UserError for rounds with too few clients for the robust rule."""
-    federation, N = context.federation, context.problem.clients
+    federation = context.federation
     if federation.robust:
-        fixed = federation.sampling == "fixed"
-        federation.robust.require(
-            fixed_count(N, federation.participation) if fixed else round(federation.participation * N)
-        )
+        federation.robust.require(usual_count(context.problem.clients, federation.sampling, federation.participation))
 
 
 def shares(state: State, context: LocalContext) -> Tensor:
