@@ -134,6 +134,11 @@ _DISK = {
     errno.EROFS: "run where files can be written",
     errno.EACCES: "make it readable and writable for you",
     errno.EPERM: "make it readable and writable for you",
+    errno.EISDIR: "move the folder away that lies in place of that file",
+    errno.ENOTDIR: "move the file away that lies in place of a folder",
+    errno.ELOOP: "remove the links that lead in a circle",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.EIO: "check the disk",
 }
 
 

@@ -28,7 +28,9 @@ from pipeline.training.setup import build_problem, build_toy, device_for
 
 def evaluate(params: Params, paths: Paths) -> None:
     report = toy_report if params.data.name == TOY else image_report
-    print(report(params, paths, Record.load(paths.training)))
+    record = Record.load(paths.training)
+    record.require_files(paths.results)
+    print(report(params, paths, record))
     publish(paths.results, paths.model.parent, params.tracking, paths.root)
 
 

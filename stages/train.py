@@ -10,7 +10,7 @@ from pipeline.config.spec import dotted
 from pipeline.data.datasets import load
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
-from pipeline.report.record import describe
+from pipeline.report.record import checksums, describe
 from pipeline.sharing import Share
 from pipeline.tracking.run import live_run
 from pipeline.training.callbacks import StopWhenOrphaned
@@ -65,7 +65,7 @@ def train_share(params: Resolved, paths: Paths, share: Share) -> None:
         screen = module.context.screen
         left_out = screen.by_name if screen else {}
         served = replace(record, run=live.info, served_round=module.kept.round, left_out=left_out)
-        replace(served, diverged=module.diverged).save(paths.training)
+        replace(served, diverged=module.diverged, files=checksums(paths.results)).save(paths.training)
         folder.discard()
 
 

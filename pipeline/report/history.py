@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 Rows = list[dict[str, float | None]]
+HISTORY, WEIGHTS = "history.csv", "client_weights_history.npz"
 _POINTS = 250
 
 
@@ -40,7 +41,7 @@ def read_weights(results: Path) -> dict[str, np.ndarray]:
     none). All are empty if there is no such file."""
     none, no_rows = np.zeros(0), np.zeros((0, 0))
     found: dict[str, np.ndarray] = {"round": none.astype(int), "weights": no_rows, "replicates": no_rows, "pull": none}
-    path = results / "client_weights_history.npz"
+    path = results / WEIGHTS
     if path.is_file():
         with np.load(path) as saved:
             found |= {name: saved[name] for name in saved.files}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import platform
@@ -17,11 +18,13 @@ from typing import Any
 from pipeline.errors import UserError
 from pipeline.masking import masked
 from pipeline.params.decides import params_in_use
+from pipeline.report.history import HISTORY, WEIGHTS
 from pipeline.report.settings import run_name, sweep_name
 from pipeline.report.writing import write_json
 
 Scalar = str | int | float | bool | None
 
+CHECKSUM = "sha256"
 _PACKAGES = ("fedbilevel", "torch", "torchvision", "pytorch-lightning", "torchmetrics", "numpy")
 _TOOLS = ("scikit-learn", "mlflow", "dvc")
 
@@ -61,7 +64,7 @@ class Record:
     environment: Python, libraries, device. dataset: name, digest and whatever numbers describe it.
     run: where the tracker keeps it. served_round: the round whose model is served. clients: names, where they have
     their own. left_out: of each client whose answers were left out, by name, in how many rounds. diverged: the round in
-    which the run diverged, if it ended so.
+    which the run diverged, if it ended so. files: sha256 of what training leaves for the report, by name.
     """
 
     name: str
@@ -75,9 +78,12 @@ class Record:
     clients: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     diverged: int | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        write_json(path, asdict(self))
+        """With a checksum of the content, so that no damage passes for a fact."""
+        content = json.loads(json.dumps(asdict(self), default=str))
+        write_json(path, content | {CHECKSUM: _digest(content)})
 
     @classmethod
     def load(cls, path: Path) -> Record:
@@ -86,12 +92,36 @@ class Record:
             raise UserError(f"{path} does not exist: nothing was trained. Fix: .venv/bin/dvc repro")
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
+            recorded = found.pop(CHECKSUM, None)
+            if recorded not in (None, _digest(found)):
+                raise ValueError(CHECKSUM)
             known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
             if known.get("run"):
                 known["run"] = RunInfo(**known["run"])
             return cls(**known)
-        except (ValueError, TypeError, RecursionError):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             raise UserError(f"{path} is damaged. Fix: .venv/bin/dvc repro --force train") from None
+
+    def require_files(self, results: Path) -> None:
+        """UserError unless what training left there is what it wrote."""
+        found = checksums(results)
+        for name, recorded in self.files.items():
+            if found.get(name) != recorded:
+                what = "is damaged: its content is not what was written" if name in found else "does not exist"
+                raise UserError(f"{results / name} {what}. Fix: .venv/bin/dvc repro --force train")
+
+
+def checksums(results: Path) -> dict[str, str]:
+    """sha256 of each file that training leaves there for the report."""
+    return {
+        name: hashlib.sha256((results / name).read_bytes()).hexdigest()
+        for name in (HISTORY, WEIGHTS)
+        if (results / name).is_file()
+    }
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def describe(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.spec import dotted, override
+from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.decides import params_in_use
 from pipeline.params.resolve import resolve
@@ -22,7 +23,13 @@ def test_record_survives_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     whole = replace(Synthetic(tmp_path).record, run=RunInfo("sqlite:///x.db", "e", "1"))
     whole.save(path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "of_somebody_else": 1}))
+    assert Record.load(path) == whole
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"rounds": whole.rounds + 1}))
+    with pytest.raises(UserError, match=r"record\.json is damaged\. Fix"):
+        Record.load(path)
+    del content["sha256"]
+    path.write_text(json.dumps(content | {"of_another_version": 1}))
     assert Record.load(path) == whole
 
 

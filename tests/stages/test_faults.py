@@ -105,6 +105,55 @@ def test_a_folder_that_takes_no_file_is_named_in_a_line(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("name", ["history.csv", "client_weights_history.npz"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "a bit"])
+def test_a_damaged_history_is_named(
+    ran_once: Path, name: str, damage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ran_once)
+    file = Paths.results / name
+    content = file.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    try:
+        file.write_bytes({"cut": content[:middle], "a bit": flipped}.get(damage, b""))
+        if damage == "gone":
+            file.unlink()
+        assert stage("evaluate") == 1
+    finally:
+        file.write_bytes(content)
+    said = capsys.readouterr().err
+    assert f"error: results/{name} {'does not exist' if damage == 'gone' else 'is damaged'}" in said
+    assert "Fix: .venv/bin/dvc repro --force train" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("partition", Paths.raw("digits") / "meta.json"),
+        ("partition", Paths.partition_summary),
+        ("evaluate", Paths.results / "metrics.json"),
+    ],
+)
+def test_a_folder_in_place_of_a_file_is_named(
+    ran_once: Path, name: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ran_once)
+    content = place.read_bytes()
+    place.unlink()
+    place.mkdir()
+    try:
+        assert stage(name) == 1
+    finally:
+        place.rmdir()
+        place.write_bytes(content)
+    said = capsys.readouterr().err
+    assert f"error: {place}" in said
+    assert "Is a directory. Fix: move the folder away that lies in place of that file" in said
+    assert "Traceback" not in said
+
+
 def _raise(error: BaseException) -> None:
     raise error
 
