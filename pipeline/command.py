@@ -16,6 +16,7 @@ from pipeline.config import own_code
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
 from pipeline.params import Params
+from pipeline.text import clipped
 
 PARENT = os.getppid()
 """Who started this command, read before the slow imports: it may be gone by the time they are done."""
@@ -76,6 +77,7 @@ def run(command: Callable[[Params, Paths], None]) -> None:
         params = load_params(paths.params)
         masking.remember(params.tracking.uri)
         masking.remember(params.data.mirror)
+        masking.remember(params.data.path)
         command(params, paths)
 
     paths = Paths.here()
@@ -137,6 +139,7 @@ _DISK = {
     errno.EISDIR: "move the folder away that lies in place of that file",
     errno.ENOTDIR: "move the file away that lies in place of a folder",
     errno.ELOOP: "remove the links that lead in a circle",
+    errno.ENAMETOOLONG: "shorten its name",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.EIO: "check the disk",
 }
@@ -146,7 +149,7 @@ def _disk(error: BaseException | None) -> str:
     """What to say of an error that the disk is to blame for, or that came of one; nothing of others."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _DISK:
-            what = f"{error.filename}: " if error.filename else ""
+            what = f"{clipped(str(error.filename), 300)}: " if error.filename else ""
             return f"{what}{os.strerror(error.errno)}. Fix: {_DISK[error.errno]}, then run it again."
         error = error.__cause__ or error.__context__
     return ""

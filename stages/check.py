@@ -14,11 +14,14 @@ from pipeline import models
 from pipeline.command import Paths, run
 from pipeline.config import own_code
 from pipeline.config.loading import read_yaml
+from pipeline.errors import UserError
+from pipeline.masking import masked
 from pipeline.params import Params
 from pipeline.params.decides import STAGES, of_stage
 from pipeline.params.resolve import foreseen, switched
 from pipeline.params.rules import check_rules
 from pipeline.sweep.plan import check_values
+from pipeline.text import clipped
 
 
 def check(params: Params, paths: Paths) -> None:
@@ -37,7 +40,7 @@ def check(params: Params, paths: Paths) -> None:
     for stage in STAGES:
         place = paths.settings(stage)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(of_stage(params, stage), indent=2) + "\n")
+        place.write_text(masked(json.dumps(of_stage(params, stage), indent=2)) + "\n")
     paths.checked.write_text("params.yaml is in order\n")
     watch(params, paths)
     for path in (params.data.name, params.algorithm, params.problem, params.partition.scheme):
@@ -77,7 +80,10 @@ def watch(params: Params, paths: Paths) -> None:
     if not params.data.dataset.own or not data.path:
         place.write_text("no data of your own\n")
         return
-    source = Path(data.path).resolve()
+    if "://" in data.path:  # what a data set of your own makes of an address is its own affair
+        place.write_text("an address\n")
+        return
+    source = located(data.path)
     # Of a link to a file DVC would see the link alone.
     folder = source if source.is_dir() else source.parent
     if paths.root.is_relative_to(folder) or (folder != source and _many(folder)):
@@ -86,6 +92,17 @@ def watch(params: Params, paths: Paths) -> None:
         print(f"note: DVC does not watch {source}: {fix}", file=sys.stderr)
         return
     place.symlink_to(folder)
+
+
+def located(path: str) -> Path:
+    """The file or folder there; UserError if there is none, or a device or a pipe, which DVC would read without end."""
+    try:
+        source = Path(path).resolve()
+        if (source.is_file() or source.is_dir()) and not source.is_relative_to("/dev"):
+            return source
+    except (OSError, RuntimeError):  # too long a name, links in a circle
+        pass
+    raise UserError(f"data.path: {clipped(path, 200)} is neither a file nor a folder. Fix: the path of your data.")
 
 
 def _many(folder: Path, limit: int = 200) -> bool:

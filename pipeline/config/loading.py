@@ -58,6 +58,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def read_yaml(path: Path, yaml: YAML | None = None) -> dict[str, Any]:
     """The file as plain dictionaries, by the rules of YAML 1.2 (as DVC reads it); or as another parser has it."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is a folder or a device. Fix: move it away, and git checkout {path.name}.")
     if not path.is_file():
         raise UserError(f"{path} does not exist. Fix: run from the project's root, or git checkout {path.name}.")
     try:

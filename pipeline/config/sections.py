@@ -83,8 +83,10 @@ class Train(Section):
         le=1000,
     )
     accelerator: Literal["auto", "cpu", "gpu"] = param("auto", "auto takes the GPU when there is one")
-    devices: int = param(1, "processes per machine, each on a GPU of its own or, on a CPU, with a share of it", ge=1)
-    nodes: int = param(1, "machines; more than one are started by srun or torchrun", ge=1)
+    devices: int = param(
+        1, "processes per machine, each on a GPU of its own or, on a CPU, with a share of it", ge=1, le=1024
+    )
+    nodes: int = param(1, "machines; more than one are started by srun or torchrun", ge=1, le=10_000)
     strategy: Literal["auto", "ddp"] = param(
         "auto", "Lightning strategy; auto = ddp (torch.distributed) for several processes"
     )

@@ -134,7 +134,7 @@ def describe(
 ) -> Record:
     """The record of a training. params: every parameter under its dotted name, `auto` resolved. clients: their own
     names, if they have any. source: folder of the code."""
-    used = params_in_use(params)
+    used = _shown(params_in_use(params))
     return Record(
         name=run_name(used),
         rounds=used["train.rounds"],
@@ -149,7 +149,7 @@ def describe(
 def describe_sweep(runs: Sequence[dict[str, Any]], varied: Sequence[str]) -> Record:
     """The record of a sweep: what its runs have in common, and the values of what they have not. runs: as `describe`
     takes them; varied: dotted names."""
-    used = [params_in_use(params) for params in runs]
+    used = [_shown(params_in_use(params)) for params in runs]
     common = {name: value for name, value in used[0].items() if all(name in u and u[name] == value for u in used)}
     values = {name: list(dict.fromkeys(str(params[name]) for params in runs)) for name in varied}
     return Record(
@@ -158,6 +158,11 @@ def describe_sweep(runs: Sequence[dict[str, Any]], varied: Sequence[str]) -> Rec
         params=common | {f"sweep.{name}": each for name, each in values.items()},
         tags=code_tags(),
     )
+
+
+def _shown(params: dict[str, Any]) -> dict[str, Any]:
+    """Without the credentials in an address."""
+    return {name: masked(value) if isinstance(value, str) else value for name, value in params.items()}
 
 
 def code_tags(source: Path = Path()) -> dict[str, str]:

@@ -19,14 +19,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import torch
 from pytorch_lightning.strategies import DDPStrategy
 
 from pipeline.config.sections import Train
-from pipeline.errors import UserError
+from pipeline.errors import UserError, not_allowed
 from pipeline.sharing import Share
 
 GRACE = 10.0
 """Seconds that a process has to notice by itself that another one is gone, before it is ended."""
+
+FEW = 8
+"""Processes that any machine bears."""
 
 
 class Processes(DDPStrategy):
@@ -47,6 +51,11 @@ def share_of(train: Train) -> Share:
     elif "LOCAL_RANK" in env:
         found, rank = int(env.get("WORLD_SIZE", ranks)), int(env.get("RANK", env["LOCAL_RANK"]))
     elif train.nodes == 1:
+        most = max(FEW, os.cpu_count() or 1, torch.cuda.device_count())
+        if ranks > most:
+            raise not_allowed(
+                "train.devices", ranks, f"at most {most} on this machine, which has no more to share", "lower it"
+            )
         return Share(0, ranks)
     else:
         raise UserError(

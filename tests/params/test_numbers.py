@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.command import Paths
 from pipeline.config.spec import override
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.reading import load_params, params_from
 from pipeline.params.rules import check_rules
 from pipeline.report.record import nested
-from stages.check import check, try_network
+from stages.check import try_network
 
 
 @pytest.mark.parametrize(
@@ -96,22 +95,6 @@ def test_clients_that_no_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatc
     check_rules(override(Params(), {"partition.lead.noise_clients": 500_000}))
     with pytest.raises(UserError, match=r"noise_clients = 1000000: clients with 100,000,000 .*3\.2 GB.*has 2\.0\. Fix"):
         check_rules(override(Params(), {"partition.lead.noise_clients": 1_000_000}))
-
-
-def test_the_check_stage_names_what_would_be_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    paths = Paths.here()
-    paths.params.write_text("algorithms: {nope: {}, sustain: {}}\npartition: {nothing: {a: 1}}\n")
-    check(load_params(paths.params), paths)
-    said = capsys.readouterr().err
-    assert "note: algorithms.nope is ignored: neither shipped nor in use. Fix: correct its name, or remove it." in said
-    assert "note: partition.nothing is ignored" in said
-    assert said.count("note:") == 2
-    paths.params.write_text("sweep: {values: {nope: [1]}}\n")
-    with pytest.raises(UserError, match=r"sweep\.values: nope = \[1\] .*not a known parameter"):
-        check(load_params(paths.params), paths)
 
 
 @pytest.mark.parametrize(

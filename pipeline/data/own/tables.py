@@ -20,10 +20,12 @@ def files(path: Path) -> dict[str, Path]:
             raise UserError(f"data.path: {path} is no {', '.join(SUFFIXES)} file. Fix: save the table as one of them.")
         return {"clients": path}
     if not path.is_dir():
-        raise UserError(f"data.path: {path} does not exist. Fix: the path of a table, or of a folder of tables.")
+        raise UserError(
+            f"data.path: {path} is neither a file nor a folder. Fix: the path of a table, or of a folder of tables."
+        )
     found: dict[str, Path] = {}
     for file in sorted(path.iterdir()):
-        if file.suffix.lower() in SUFFIXES and file.stem in SETS:
+        if file.suffix.lower() in SUFFIXES and file.stem in SETS and file.is_file():
             if file.stem in found:
                 raise UserError(
                     f"data.path: both {found[file.stem].name} and {file.name} are in {path}. Fix: keep one."

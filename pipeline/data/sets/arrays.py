@@ -55,6 +55,8 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
 
 
 def _loaded(file: Path) -> dict[str, np.ndarray]:
+    if file.exists() and not file.is_file():
+        raise UserError(f"data.path: {file} is no file. Fix: the path of an .npz file.")
     try:
         with np.load(file, allow_pickle=False) as opened:
             if not hasattr(opened, "files"):

@@ -78,7 +78,7 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     # tables
     (TABLE, None, r"data\.path = None"),
     (TABLE | {"data__label": None}, as_csv(), r"data\.label = None .*the column to predict"),
-    (TABLE, lambda place: place / "none.csv", r"data\.path: .*none\.csv does not exist"),
+    (TABLE, lambda place: place / "none.csv", r"data\.path: .*none\.csv is neither a file nor a folder"),
     (TABLE, as_csv(name="t.xlsx"), r"t\.xlsx is no \.csv, \.tsv, \.parquet file"),
     (TABLE | {"data__label": "lable"}, as_csv(), r"data\.label 'lable' is no column.*Did you mean 'label'"),
     (TABLE | {"data__client": "plaze"}, as_csv(), r"data\.client 'plaze' is no column.*Did you mean 'place'"),
