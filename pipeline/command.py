@@ -138,6 +138,7 @@ _DISK = {
     errno.EPERM: "make it readable and writable for you",
     errno.EISDIR: "move the folder away that lies in place of that file",
     errno.ENOTDIR: "move the file away that lies in place of a folder",
+    errno.EEXIST: "move the file away that lies in place of a folder",
     errno.ELOOP: "remove the links that lead in a circle",
     errno.ENAMETOOLONG: "shorten its name",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",

@@ -67,6 +67,8 @@ def _pair(name: str, pair: Any) -> Samples:
     y = np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
+    if np.ndim(X) == 0 or y.ndim == 0:
+        raise UserError(f"{name}: X or y is a single value. Fix: a pair (X, y), X [m, features] and y [m].")
     if not len(y) or len(X) != len(y) or y.ndim != 1:
         raise UserError(f"{name}: {len(X)} samples and targets of shape {y.shape}. Fix: one target per sample.")
     return X, y

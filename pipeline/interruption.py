@@ -21,6 +21,8 @@ _installed = False
 def install() -> None:
     """From now on, in a stage's process; before its slow imports, which may be interrupted too."""
     global _installed
+    if not _installed:
+        atexit.register(_deaf)  # the first to be registered is the last to be called
     _installed = True
     for signum in _WHY:
         signal.signal(signum, _end)
@@ -58,6 +60,7 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def _deaf() -> None:
-    """While the interpreter ends: it would put the default handlers back, which kill without our exit code."""
+    """While the interpreter ends: it would put the default handlers back, which kill without our exit code. All is
+    written by then."""
     for signum in _WHY:
         signal.signal(signum, signal.SIG_IGN)

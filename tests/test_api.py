@@ -144,6 +144,21 @@ def test_frames_with_categories_and_missing_values():
     assert found.predict(frame(samples(12, 5)[0])).shape == (5,)
 
 
+@pytest.mark.parametrize("framed", [False, True])
+def test_a_client_without_any_value_is_named(framed, capsys):
+    form = pd.DataFrame if framed else np.asarray
+    clients = {name: (form(X), y) for name, (X, y) in hospitals().items()}
+    X, y = clients["Lyon"]
+    found = fitted(
+        clients=clients | {"Lyon": (X * np.nan, y)},
+        validation=(form(samples(10, 40)[0]), samples(10, 40)[1]),
+        test=None,
+        rounds=3,
+    )
+    assert np.isfinite(found.weights.weight).all()
+    assert "note: client 'Lyon': every value of its samples is missing" in capsys.readouterr().err
+
+
 def test_numbers_are_predicted_in_their_own_unit():
     def numbers(seed: int, m: int, *, bad: bool = False) -> tuple[np.ndarray, np.ndarray]:
         X, _ = samples(seed, m)
@@ -200,6 +215,9 @@ MISTAKES = [
     ({"model": torch.nn.Linear(5, 3)}, "model: it fails on samples"),
     ({"model": torch.nn.Linear(6, 2)}, "last layer"),
     ({"participation": 2}, "participation"),
+    ({"validation": (None, None)}, "validation: X or y is a single value"),
+    ({"validation": (np.full((9, 6), np.nan), np.arange(9) % 3)}, "validation: every value of its samples is missing"),
+    ({"clients": {"a": (1, 2), "b": (1, 2)}}, "client 'a': X or y is a single value"),
 ]
 
 

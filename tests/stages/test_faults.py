@@ -105,6 +105,16 @@ def test_a_folder_that_takes_no_file_is_named_in_a_line(
     assert "Traceback" not in said
 
 
+def test_ctrl_c_while_a_finished_stage_ends_changes_nothing() -> None:
+    """The interpreter, on its way out, puts back the handler that kills: DVC would call a finished stage failed."""
+    script = (
+        "import os, signal, sys; from pipeline import interruption; interruption.install();"
+        "Late = type('Late', (), {'__del__': lambda self, kill=os.kill, pid=os.getpid(): kill(pid, 2)});"
+        "sys.late = Late()"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+
+
 @pytest.mark.parametrize("name", ["history.csv", "client_weights_history.npz"])
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "a bit"])
 def test_a_damaged_history_is_named(
@@ -134,6 +144,7 @@ def test_a_damaged_history_is_named(
         ("partition", Paths.raw("digits") / "meta.json"),
         ("partition", Paths.partition_summary),
         ("evaluate", Paths.results / "metrics.json"),
+        ("evaluate", Paths.results / "report.html"),
     ],
 )
 def test_a_folder_in_place_of_a_file_is_named(

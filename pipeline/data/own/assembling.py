@@ -139,6 +139,21 @@ def _twins(X: dict[str, np.ndarray]) -> list[str]:
     return notes
 
 
+def missing(empty: dict[str, np.ndarray], owners: np.ndarray | None) -> list[str]:
+    """Notes on clients of which every value is missing; UserError for a set of the server's. empty: of each set, which
+    of its rows hold no value at all, bool [m]. Their features would be averages, whatever the samples were."""
+    for part, rows in empty.items():
+        if rows.all():
+            raise UserError(
+                f"{part}: every value of its samples is missing. Fix: samples with values, or leave it out."
+            )
+    whose = np.zeros(len(empty["clients"]), dtype=str) if owners is None else owners.astype(str)
+    names, inverse = np.unique(whose, return_inverse=True)
+    held = np.bincount(inverse.reshape(-1), weights=~empty["clients"], minlength=len(names))
+    bare = names[held == 0].tolist()
+    return [f"client {', '.join(map(repr, bare[:5]))}: every value of its samples is missing"] if bare else []
+
+
 def with_notes(raw: RawDataset, notes: Sequence[str]) -> RawDataset:
     return replace(raw, notes=(*raw.notes, *notes))
 

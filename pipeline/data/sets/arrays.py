@@ -44,6 +44,8 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
     if owners is not None:
         whose = np.unique(owners.astype(str), return_inverse=True)[1].reshape(-1)
     record, notes = _record(X, whose)
+    if record["unit"] == "vectors":
+        notes += assembling.missing({part: np.isnan(samples).all(axis=1) for part, samples in X.items()}, owners)
     groups = None
     if extra["group"] is not None:
         own = {part: np.array([f"{part} {i}" for i in range(len(y[part]))]) for part in X if part != "clients"}

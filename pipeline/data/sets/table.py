@@ -78,6 +78,8 @@ def from_frames(
     kept = [column["name"] for column in record["columns"]]
     codes = [_numbers(clients[column]) for column in kept]
     notes = [note for _, note in found if note]
+    empty = {part: frame[kept].isna().all(axis=1).to_numpy() for part, frame in frames.items()}
+    notes += assembling.missing(empty, owners)
     X = {}
     for part in list(frames):
         frame = frames.pop(part)
