@@ -101,13 +101,15 @@ def _require_memory(params: Resolved, data: FederatedData, clients: int) -> None
     size, federation = data.images[0].numel() * data.dtype.itemsize, params.federation
     active = 1.0 if hasattr(params.hyper, "clients_at_once") else max(1.0, federation.participation * clients)
     wanted = {
-        "batch_size": (federation.batch_size, active),
-        "validation_batch_size": (federation.validation_batch_size, 1),
+        "federation.batch_size": (federation.batch_size, active),
+        "federation.validation_batch_size": (federation.validation_batch_size, 1),
     }
+    for option in ("product_batch_size", "initial_batch_size"):
+        wanted[f"algorithms.{params.method.name}.{option}"] = (getattr(params.hyper, option, "auto"), active)
     for name, (batch, times) in wanted.items():
         if isinstance(batch, int):
-            what = f"federation.{name} = {batch}: the samples of a step, of {times:.0f} clients at once,"
-            require_memory(what, float(batch) * times * size, f"a smaller federation.{name}, or fewer active clients")
+            what = f"{name} = {batch}: the samples of a step, of {times:.0f} clients at once,"
+            require_memory(what, float(batch) * times * size, f"a smaller {name}, or fewer active clients")
 
 
 def loss_on(data: FederatedData, params: Resolved) -> Loss:

@@ -63,6 +63,7 @@ def test_it_is_refused_with_the_reason(settings: dict[str, Any], said: str) -> N
         ({"scheme": "powerlaw", "powerlaw.clients": 10**9}, r"powerlaw\.clients = 1000000000 .*at most 644"),
         ({"scheme": "iid", "iid.clients": 1289}, r"iid\.clients = 1289 .*1 to 1288"),
         ({"scheme": "dirichlet", "dirichlet.clients": 1289}, r"dirichlet\.clients = 1289 .*1 to 1288"),
+        ({"scheme": "dirichlet", "dirichlet.concentration": 1e308}, r"concentration = 1e\+308 .*at most 1000000"),
         ({"scheme": "balanced", "balanced.clients": 1289}, r"balanced\.clients = 1289 .*1 to 1288"),
         ({"scheme": "quantity", "quantity.min_samples": 129}, r"quantity\.min_samples = 129 .*at most 128"),
         ({"scheme": "shards", "shards.clients": 645}, r"shards\.clients x shards_per_client = 1290 .*at most 1288"),

@@ -207,7 +207,13 @@ def test_an_error_in_ones_own_code_is_named_by_its_place(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "settings", [{"federation.batch_size": 2 * 10**9}, {"federation.validation_batch_size": 2 * 10**9}]
+    "settings",
+    [
+        {"federation.batch_size": 2 * 10**9},
+        {"federation.validation_batch_size": 2 * 10**9},
+        {"algorithms.primal_dual.product_batch_size": 2 * 10**9},
+        {"algorithms.fedbioacc.initial_batch_size": 2 * 10**9, "algorithm": "fedbioacc"},
+    ],
 )
 def test_minibatches_that_no_memory_holds_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
     prepare("digits", tmp_path / "raw")

@@ -22,6 +22,7 @@ class Dirichlet(Section):
         0.1,
         "Dirichlet parameter per class: 0.1 about one label per client, 1.0 about three",
         gt=0,
+        le=1e6,
         symbol="a",
     )
     replacement: Literal["cycle", "iid"] = param(
