@@ -24,7 +24,7 @@ from torch import nn
 
 from pipeline.config.loading import checked
 from pipeline.config.spec import dotted, override
-from pipeline.data.own_partition import partition_of
+from pipeline.data.own_partition import dealt_anew, partition_of
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
@@ -45,6 +45,20 @@ from pipeline.training.tasks import image_task
 
 SHORT = ("federation", "train", "data", "partition", "loss", "model")
 """Sections whose keys `fit` takes by their own name, as in `participation=0.5`; the method's hyper-parameters first."""
+IN_FILES = (
+    "name",
+    "mirror",
+    "path",
+    "label",
+    "client",
+    "features",
+    "group",
+    "image_size",
+    "channels",
+    "skip_unreadable",
+)
+"""Keys of `data` that say where samples are and what their columns mean, in params.yaml alone."""
+STEPS = ("lr", "learning_rate", "step_size", "eta")
 
 
 def fit(
@@ -79,7 +93,7 @@ def fit(
         print(f"note: {said}", file=sys.stderr)
     run = resolve(params, raw.info)
     partition = partition_of(raw, run.data, run.partition, run.seed)
-    for note in raw.notes:
+    for note in (*raw.notes, *dealt_anew(raw, partition)):
         print(f"note: {note}", file=sys.stderr)
     return trained(run, raw, partition, _own_network(model, raw), progress=progress)
 
@@ -104,14 +118,29 @@ def _params(raw: RawDataset, algorithm: str, rounds: int, seed: int, model: Any,
 
 
 def _dotted(name: str, method: str, known: list[str]) -> str:
-    """A parameter's full name; UserError for one that does not exist."""
+    """A parameter's full name; UserError for one that does not exist, or that `fit` has no use for."""
     places = [f"algorithms.{method}.{name}", *(f"{section}.{name}" for section in SHORT), name]
-    for place in places:
-        if place in known:
-            return place
-    near = difflib.get_close_matches(name, [each.rpartition(".")[2] for each in known], n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise UserError(f"fit: {name} is no parameter of {method} or of params.yaml.{hint} Fix: rename or remove it.")
+    place = next((place for place in places if place in known), None)
+    if place and (place.startswith(("tracking.", "sweep.", "subset.")) or place in [f"data.{key}" for key in IN_FILES]):
+        raise UserError(f"fit: {name} is of files and stages, and fit has the samples themselves. Fix: remove it.")
+    if place:
+        return place
+    own = [key.split(".", 2)[2] for key in known if key.startswith(f"algorithms.{method}.")]
+    others = [key.split(".")[1] for key in known if key.startswith("algorithms.") and key.split(".", 2)[2] == name]
+    usable = [key for section in SHORT for key in _keys(known, section)]
+    near = difflib.get_close_matches(name, [*own, *usable], n=1)
+    if others:
+        hint = f"It is one of {', '.join(others[:5])}{' ...' if len(others) > 5 else ''}."
+    elif name in STEPS and (steps := [key for key in own if key.split("_")[0] == "eta"]):
+        hint = f"Its steps are {', '.join(steps)}."
+    else:
+        hint = f"Did you mean {near[0]}?" if near else f"Those of {method} are {', '.join(own)}."
+    raise UserError(f"fit: {name} is no parameter of {method} or of params.yaml. {hint} Fix: rename or remove it.")
+
+
+def _keys(known: list[str], section: str) -> list[str]:
+    """Of a section itself, without those below it."""
+    return [key.partition(".")[2] for key in known if key.startswith(f"{section}.") and key.count(".") == 1]
 
 
 def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
@@ -124,6 +153,8 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
     # Vectors are images of one pixel inside; a module of one's own takes [m, f].
     flat = info.size == 1
     network = FlatModel(lambda: nn.Sequential(nn.Flatten(), make()) if flat else make(), "model")
+    if (kind := network.initial(0).dtype) != torch.float32:
+        raise UserError(f"model: its parameters are {kind}. Fix: model.float(), which makes them float32.")
     try:
         with torch.no_grad():
             answer = network.apply(network.initial(0), torch.zeros(2, info.channels, info.size, info.size))

@@ -181,11 +181,133 @@ def test_settings_by_short_and_dotted_name():
     assert (found.weights.weight <= found.weights.high).all()
 
 
+def frames(pair: tuple[np.ndarray, np.ndarray], **changes: object) -> tuple[pd.DataFrame, np.ndarray]:
+    return pd.DataFrame(pair[0], columns=[f"x{i}" for i in range(6)]).assign(**changes), pair[1]
+
+
+def in_frames(**changes: object) -> dict[str, object]:
+    """Arguments of `fit`; the changes are Lyon's."""
+    clients = {name: frames(pair, **(changes if name == "Lyon" else {})) for name, pair in hospitals().items()}
+    return {"clients": clients, "validation": frames(samples(10, 40)), "test": frames(samples(11, 50)), "rounds": 3}
+
+
+def pictures(seed: int, m: int = 20, kind: type = np.uint8) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 2, m)
+    return (random.integers(0, 100, (m, 6, 6)) + 120 * y[:, None, None]).astype(kind), y
+
+
+def test_classes_come_back_as_they_were_given():
+    for kind, given in (
+        (bool, lambda y: y == 0),
+        (str, lambda y: y.astype(str)),
+        (np.int64, lambda y: y),
+        (np.int64, lambda y: y.astype(object)),
+        (np.float64, lambda y: y + 0.5),
+    ):
+        clients = {name: (X, given(y)) for name, (X, y) in hospitals().items()}
+        X0, y0 = samples(10, 40)
+        found = fitted(clients=clients, validation=(X0, given(y0)), test=None, rounds=40, task="classification")
+        X, y = samples(12, 50)
+        guess = found.predict(X)
+        assert all(isinstance(value, kind) for value in guess.tolist()) or guess.dtype == kind
+        assert found.score(X, given(y)) == (guess == given(y)).mean() > 0.6
+
+
+def test_numbers_held_as_objects_are_numbers(capsys):
+    plain = fitted(**in_frames())
+    x2 = samples(1, 60, bad=True)[0][:, 2]
+    for held in (x2.astype(object), x2.astype(str), pd.array(x2, "Float64")):
+        assert fitted(**in_frames(x2=held)).weights.equals(plain.weights)
+    X, y = hospitals()["Lyon"]
+    mixed = fitted(rounds=3, clients=hospitals() | {"Lyon": (X.astype(object), y.astype(object))})
+    assert mixed.weights.equals(fitted(rounds=3).weights)
+    assert "note" not in capsys.readouterr().err
+    empty = fitted(**in_frames(x2=None))
+    assert empty.problem.data.test_images.shape[1] == 7  # and "x2 is missing"
+    day = pd.Timestamp("2026-01-01")
+    days = {name: [day + pd.Timedelta(days=i) for i in range(60)] for name in hospitals()}
+    dated = in_frames()
+    dated["clients"] = {
+        name: (X.assign(x2=[str(d) for d in days[name]] if name == "Lyon" else days[name]), y)
+        for name, (X, y) in dated["clients"].items()
+    }
+    for part in ("validation", "test"):
+        dated[part] = dated[part][0].assign(x2=day.date()), dated[part][1]
+    assert fitted(**dated).raw.preprocessing["columns"][2]["date"]
+
+
+def test_a_feature_may_be_called_y_and_one_may_give_the_label_away(capsys):
+    def told(pair):
+        return np.c_[pair[0], pair[1]], pair[1]
+
+    clients = {name: told(pair) for name, pair in hospitals().items()}
+    fitted(clients=clients, validation=told(samples(10, 40)), test=None, rounds=2)
+    assert "note: feature 6 of X gives away the class of 100.0 % of the rows" in capsys.readouterr().err
+    named = in_frames()
+    clients = {name: (X.rename(columns={"x0": "y"}), y) for name, (X, y) in named["clients"].items()}
+    X, y = named["validation"]
+    assert fitted(clients=clients, validation=(X.rename(columns={"x0": "y"}), y), test=None, rounds=2).classes
+
+
+def test_clients_that_are_dealt_anew_are_announced(capsys):
+    found = fitted(scheme="iid", rounds=2)
+    assert len(found.weights) == 10
+    assert "note: partition.scheme: iid deals the samples of the 4 clients anew, to 10" in capsys.readouterr().err
+
+
+def test_half_precision_tensors():
+    clients = {name: (torch.tensor(X).bfloat16(), y) for name, (X, y) in hospitals().items()}
+    assert len(fitted(clients=clients, rounds=2).weights) == 4
+
+
+def test_samples_for_a_prediction_must_be_as_those_of_the_clients(found, tmp_path):
+    X, y = samples(12, 40)
+    seen = fitted(
+        clients={name: pictures(i) for i, name in enumerate("abc")}, validation=pictures(8), test=None, rounds=2
+    )
+    pixels = pictures(9)[0]
+    assert (seen.predict_proba(pixels) == seen.predict_proba(pixels.astype(np.int64))).all()
+    scaled = fitted(
+        clients={name: pictures(i, kind=np.float32) for i, name in enumerate("abc")},
+        validation=pictures(8, kind=np.float64),
+        test=None,
+        rounds=2,
+    )
+    framed = fitted(**in_frames())
+    good = frames((X, y))[0]
+    for ask, said in (
+        (lambda: seen.predict(pixels.astype(float)), "it holds float64, and the clients' images are uint8, 0 to 255"),
+        (lambda: seen.predict_proba(pixels / 255), "it holds float64, and the clients' images are uint8"),
+        (lambda: seen.predict(pixels.astype(int) + 200), "int64 beyond 0..255"),
+        (lambda: scaled.predict(pixels), "it holds uint8, and the clients' images are float32"),
+        (lambda: framed.predict(X), r"a table is wanted, and this is ndarray. Fix: pandas.DataFrame"),
+        (lambda: framed.predict(X.tolist()), "a table is wanted"),
+        (lambda: framed.predict(good.set_axis([*good.columns[:5], "x0"], axis=1)), "no column 'x5'"),
+        (lambda: framed.predict(pd.concat([good, good["x0"]], axis=1)), "column 'x0' is there twice"),
+        (lambda: framed.predict(good.assign(x3="many")), "holds texts, such as 'many'"),
+        (lambda: found.predict(np.array([["a"] * 6], dtype=object)), r"X\[0, 0\] is 'a', no number"),
+        (lambda: found.score(X, y[:5]), "score: 40 samples and 5 targets"),
+        (lambda: found.score(X, ["a"] * 40), "no target is one of the classes '0', '1', '2'"),
+        (lambda: found.report(tmp_path), "is a folder. Fix: a file, such as"),
+    ):
+        with pytest.raises(fb.UserError, match=said) as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+
+
 def _with(name: str, pair: object) -> dict[str, object]:
     return hospitals() | {name: pair}
 
 
+def _changed(array: np.ndarray, place: object, value: object) -> np.ndarray:
+    array = array.astype(object if isinstance(value, str) else np.float64)
+    array[place] = value
+    return array
+
+
 X, Y = samples(0, 60)
+NUMBERS = {name: (X, 100 * X[:, 0]) for name, (X, _) in hospitals().items()}
 MISTAKES = [
     ({"clients": {"one": (X, Y)}}, "at least two"),
     ({"clients": _with("Ulm", (X, Y[:5]))}, "client 'Ulm': 60 samples and targets of shape"),
@@ -200,6 +322,40 @@ MISTAKES = [
     ({"model": torch.nn.Linear(5, 3)}, "model: it fails on samples"),
     ({"model": torch.nn.Linear(6, 2)}, "last layer"),
     ({"participation": 2}, "participation"),
+    ({"clients": _with("Ulm", (_changed(X, (3, 2), np.inf), Y))}, r"client 'Ulm': X\[3, 2\] is inf"),
+    ({"clients": _with("Ulm", (_changed(X, (3, 2), "many"), Y))}, r"client 'Ulm': X\[3, 2\] is 'many', no number"),
+    ({"clients": _with("Ulm", (X, _changed(Y, 3, np.nan)))}, r"client 'Ulm': y\[3\] is missing \(1 of 60"),
+    ({"validation": (X, _changed(Y, 3, np.inf))}, r"validation: y\[3\] is inf"),
+    ({"clients": _with("Ulm", (X[:0], Y[:0]))}, "client 'Ulm' holds no samples. Fix: leave the client out"),
+    ({"validation": (X[:0], Y[:0])}, "validation holds no samples. Fix: None"),
+    ({"clients": list(hospitals().values())}, "clients is list. Fix: a dictionary"),
+    ({"clients": {1: (X, Y), "1": (X, Y)}}, "clients: 1 and '1' have the same name"),
+    ({"clients": _with("", (X, Y))}, "clients: '' is no name"),
+    ({"clients": _with("Ulm", (X, np.eye(3)[Y]))}, r"client 'Ulm': targets of shape \(60, 3\). Fix: y.argmax"),
+    (
+        {"clients": NUMBERS | {"Ulm": (X, ["7.5"] * 60)}},
+        r"client 'Ulm': y\[0\] is the text '7.5', and y of client 'Lyon'",
+    ),
+    (
+        {"clients": {name: pictures(i) for i, name in enumerate("ab")}, "validation": pictures(8, kind=float)},
+        "validation: the pixels are float64, and uint8 of client 'a'",
+    ),
+    (
+        in_frames(x2=["7"] * 59 + ["many"]),
+        "client 'Lyon': column 'x2' holds 'many' in row 59 .*numbers in client 'Ulm'",
+    ),
+    (in_frames(x2=pd.Timestamp("2026-01-01")), "client 'Lyon': column 'x2' holds dates, and numbers in client 'Ulm'"),
+    (in_frames(x2=[np.inf] * 60), r"client 'Lyon': X\['x2'\]\[0\] is inf"),
+    (in_frames() | {"validation": (frames((X, Y))[0][["x0", "x0"]], Y)}, "validation: column 'x0' of X is there twice"),
+    (
+        in_frames() | {"validation": (pd.DataFrame(X, columns=pd.MultiIndex.from_product([[0, 1], [0, 1, 2]])), Y)},
+        "validation: the columns of X have 2 levels",
+    ),
+    ({"clients": {str(i): samples(i, 1) for i in range(12)}, "test": None}, r"each client keeps one.*test=\(X, y\)"),
+    ({"model": torch.nn.Linear(6, 3).double()}, r"model: its parameters are torch.float64. Fix: model.float\(\)"),
+    ({"alpha": 1.0}, "alpha is no parameter of primal_dual .* It is one of fedcm"),
+    ({"lr": 0.1, "algorithm": "fedavg"}, "lr is no parameter of fedavg .* Its steps are eta, eta_decay, eta_g"),
+    ({"group": "person"}, "fit: group is of files and stages"),
 ]
 
 

@@ -31,7 +31,9 @@ class FoundSets:
 
 def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, label: str) -> RawDataset:
     """record: of the features; the targets' is added. label: what complaints call the target."""
-    everything = np.concatenate(list(parts.y.values())) if _alike(parts.y) else _texts(parts.y)
+    for part, values in parts.y.items():
+        targets.require_present(label, values, part)
+    everything = np.concatenate(list(targets.one_kind(label, parts.y).values()))
     target = targets.described(label, everything, task)
     y = {part: targets.encoded(target, _like(everything, values), label) for part, values in parts.y.items()}
     names, owners = _owners(parts.owners, len(y["clients"]))
@@ -61,15 +63,6 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _alike(y: dict[str, np.ndarray]) -> bool:
-    """Whether all targets are numbers, or none is."""
-    return len({values.dtype.kind in "iufb" for values in y.values()}) == 1
-
-
-def _texts(y: dict[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.array([targets.class_name(v) for v in values], dtype=object) for values in y.values()])
 
 
 def _like(everything: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -139,29 +132,31 @@ def _twins(X: dict[str, np.ndarray]) -> list[str]:
     return notes
 
 
-def with_notes(raw: RawDataset, notes: Sequence[str]) -> RawDataset:
-    return replace(raw, notes=(*raw.notes, *notes))
+CELLS = 2_000_000
+"""Most that `with_leaks` looks at."""
 
 
-def leaks(names: Sequence[str], columns: Sequence[np.ndarray], y: np.ndarray, classes: int) -> list[str]:
-    """Columns that tell the target by themselves, of at most 20,000 rows. columns: [M] each, nan = missing; y: encoded
-    targets, [M]."""
-    rows = np.linspace(0, len(y) - 1, min(len(y), 20_000)).astype(int)
+def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
+    """With notes on columns that tell the target by themselves. columns: what to call each -> its values, [M], of the
+    clients' rows; nan = missing."""
+    y = raw.train_labels[: len(next(iter(columns.values())))]
+    most = min(len(y), 20_000, max(1000, CELLS // len(columns)))
+    rows = np.linspace(0, len(y) - 1, most).astype(int)
     y, notes, words = y[rows], [], ": is it the label in other words?"
-    if classes and np.bincount(y).max() / len(y) > 0.95:
-        return []
-    for name, column in zip(names, columns, strict=True):
+    if raw.classes and np.bincount(y).max() / len(y) > 0.95:
+        return raw
+    for name, column in columns.items():
         values = column[rows]
         there = ~np.isnan(values)
         if there.sum() < 20:
             continue
-        if classes:
+        if raw.classes:
             share = _told(values[there], y[there])
             if share >= LEAK:
-                notes.append(f"column {name!r} gives away the class of {100 * share:.1f} % of the rows{words}")
+                notes.append(f"{name} gives away the class of {100 * share:.1f} % of the rows{words}")
         elif values[there].std() and abs(np.corrcoef(values[there], y[there])[0, 1]) > 0.999:
-            notes.append(f"column {name!r} goes along with the target nearly exactly{words}")
-    return notes
+            notes.append(f"{name} goes along with the target nearly exactly{words}")
+    return replace(raw, notes=(*raw.notes, *notes))
 
 
 def _told(values: np.ndarray, y: np.ndarray) -> float:

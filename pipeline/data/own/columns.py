@@ -37,6 +37,15 @@ def endless(values: np.ndarray) -> bool:
     return bool((np.abs(values) > LARGEST).any())
 
 
+def require_finite(place: str, values: np.ndarray, fix: str) -> None:
+    """UserError naming the first number that is infinite, or as good as infinite. place: what the array is called."""
+    if values.dtype.kind == "f" and endless(values):
+        first = np.argwhere(np.abs(values) > LARGEST)[0].tolist()
+        at = ", ".join(map(str, first))
+        allowed = "" if np.isinf(values[tuple(first)]) else f", beyond {LARGEST:g}"
+        raise UserError(f"{place}[{at}] is {values[tuple(first)]:g}{allowed}. Fix: {fix}.")
+
+
 def standard(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
     """Mean and deviation of a column with missing values (nan), by the rule above; deviation 0: it is constant."""
     there = ~np.isnan(values)

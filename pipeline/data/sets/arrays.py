@@ -51,7 +51,10 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
     features = {part: preprocessing.apply(record, samples) for part, samples in X.items()}
     targets = {part: _texts(values) for part, values in y.items()}
     parts = assembling.FoundSets(features, targets, owners, groups, notes)
-    return assembling.assembled(name, parts, record, task, "y")
+    raw = assembling.assembled(name, parts, record, task, "y")
+    if record["unit"] != "vectors":
+        return raw
+    return assembling.with_leaks(raw, {f"feature {i} of X": column for i, column in enumerate(X["clients"].T)})
 
 
 def _loaded(file: Path) -> dict[str, np.ndarray]:
@@ -79,7 +82,7 @@ def _loaded(file: Path) -> dict[str, np.ndarray]:
 
 
 def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str) -> None:
-    from pipeline.data.own.columns import LARGEST, endless
+    from pipeline.data.own.columns import require_finite
 
     if X.dtype.kind not in "biuf":
         raise not_allowed(f"dtype of X{suffix}", str(X.dtype), "numbers", "encode categories, or take data.name: table")
@@ -93,8 +96,11 @@ def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str)
         raise not_allowed(f"shape of y{suffix}", y.shape, f"[{len(X)}], one target per sample", "reshape it")
     if not len(X):
         raise UserError(f"X{suffix} holds no samples. Fix: store some, or leave it out.")
-    if endless(X):
-        raise UserError(f"X{suffix} holds infinite numbers, or some beyond {LARGEST:g}. Fix: nan for missing ones.")
+    if X.ndim > 2 and (X.dtype.kind == "f") != (clients.dtype.kind == "f"):
+        raise not_allowed(
+            f"dtype of X{suffix}", str(X.dtype), f"{clients.dtype}, as X", "one kind of pixels everywhere"
+        )
+    require_finite(f"X{suffix}", X, "nan for a missing number")
 
 
 def _texts(values: np.ndarray) -> np.ndarray:

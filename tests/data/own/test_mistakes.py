@@ -103,6 +103,21 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (TABLE | {"data__task": "regression"}, as_csv(), r"it holds texts.*data\.task is regression"),
     (TABLE | {"data__label": "age", "data__task": "regression"}, as_csv(), r"age.*have no value there"),
     (TABLE, as_csv(lambda f: f.assign(score=np.inf)), r"column 'score' holds infinite numbers"),
+    (
+        TABLE | {"data__label": "score"},
+        as_csv(lambda f: f.astype({"score": object}).assign(score=["12 kg", *f["score"][1:]])),
+        r"'score': '12 kg' is no number, and 59 of 60",
+    ),
+    (
+        TABLE | {"data__label": "score"},
+        two_tables(clients=same, validation=lambda f: f.assign(score="old")),
+        r"'score': it is 'old' in row 1 of validation, and clients holds numbers",
+    ),
+    (
+        TABLE,
+        two_tables(clients=same, test=lambda f: f.assign(label=f["label"].where(f.index != 4))),
+        r"'label': 1 of 60 samples \(test\) have no value there, the first in row 5",
+    ),
     (TABLE | {"data__group": "job"}, as_csv(), r"data\.group: column 'job'.*empty cells"),
     (TABLE, two_tables(train=same), r"holds no clients\.csv"),
     (
@@ -113,7 +128,7 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (
         TABLE,
         two_tables(clients=same, test=lambda f: f.assign(age="old")),
-        r"column 'age' holds texts, such as 'old', where the clients' rows hold numbers",
+        r"test: column 'age' holds texts, such as 'old', where the clients' rows hold numbers",
     ),
     (TABLE | {"data__test_share": 0.0}, as_csv(), r"data\.test_share = 0\.0"),
     (TABLE | {"data__test_share": 0.9}, as_csv(), r"data\.test_share = 0\.9 .*at most 0\.5"),
@@ -148,7 +163,12 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (ARRAYS, as_npz(client=np.arange(29)), r"client has the shape"),
     (ARRAYS, as_npz(X=np.array([["a"] * 4] * 30)), r"dtype of X"),
     (ARRAYS, as_npz(X=np.zeros((30, 4))), r"every feature is constant"),
-    (ARRAYS, as_npz(X=np.full((30, 4), np.inf)), r"X holds infinite numbers"),
+    (ARRAYS, as_npz(X=np.full((30, 4), np.inf)), r"X\[0, 0\] is inf"),
+    (
+        ARRAYS,
+        as_npz(X=np.zeros((30, 4, 4), np.uint8), X_test=np.ones((3, 4, 4)), y_test=np.arange(3) % 2),
+        r"dtype of X_test = 'float64' is not allowed: it must be uint8, as X",
+    ),
     (ARRAYS, as_npz(X=np.zeros((30, 4, 6), dtype=np.uint8)), r"shape of X .*square"),
     (ARRAYS, as_npz(X_test=np.zeros((3, 5)), y_test=np.zeros(3)), r"shape of X_test"),
     (ARRAYS, as_npz(X_test=np.zeros((3, 4))), r"no array 'y_test'"),

@@ -50,7 +50,7 @@ def test_a_table_becomes_features_by_a_record_that_serves_too(tmp_path):
     assert 0.8 < X[there, 0].std() < 1.2
     assert (X[:, 2:].sum(1) == 1).all()
     record = json.loads((tmp_path / "raw" / "preprocessing.json").read_text())
-    assert record["target"] == {"classes": ["ja", "nein"]}
+    assert record["target"] == {"classes": ["ja", "nein"], "given": "texts"}
     assert np.array_equal(preprocessing.apply(record, frame[["job", "age", "country"]]), raw.train_images)
     assert (raw.client_names, params.partition.scheme, params.model.name) == (
         tuple(sorted(CLIENTS)),
