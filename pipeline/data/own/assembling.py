@@ -87,7 +87,10 @@ def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]
         raise UserError(
             f"data: there is one client only, {targets.class_name(distinct[0])!r}. Fix: data of at least two."
         )
-    return [targets.class_name(value) for value in distinct], which.reshape(-1).astype(np.int64)
+    names = [targets.class_name(value) for value in distinct]
+    if strange := [name for name in names if not name.isprintable()]:
+        raise UserError(f"data: the client's name {strange[0]!r} holds a line break or the like. Fix: rename it.")
+    return names, which.reshape(-1).astype(np.int64)
 
 
 # --------------------------------------------------------------------------------------------- notes
@@ -160,10 +163,12 @@ def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
 
 
 def _told(values: np.ndarray, y: np.ndarray) -> float:
-    """Share of rows that have the commonest class of their value; of numbers with many values, of their 50th part."""
+    """Share of rows that have the commonest class of their value; where values are many, of their 50th part, or of ten
+    rows together."""
     distinct, bins = np.unique(values, return_inverse=True)
-    if len(distinct) > 50:
-        bins = np.searchsorted(np.quantile(values, np.linspace(0, 1, 51)[1:-1]), values)
+    most = min(50, len(values) // 10)
+    if len(distinct) > most:
+        bins = np.searchsorted(np.quantile(values, np.linspace(0, 1, most + 1)[1:-1]), values)
     table = np.zeros((int(bins.max()) + 1, int(y.max()) + 1), dtype=np.int64)
     np.add.at(table, (bins.reshape(-1), y), 1)
     return float(table.max(axis=1).sum() / len(y))

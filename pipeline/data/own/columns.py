@@ -82,16 +82,35 @@ def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str
 
 
 def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None]:
-    counts = texts(values).value_counts()  # without missing ones
+    held = texts(values)
+    counts = held.value_counts()  # without missing ones
     found, rows, missing = len(counts), int(counts.sum()), bool(values.isna().any())
     if not found:
         return None, f"column {name!r} is empty and left out"
     if found == 1 and not missing:
         return None, f"column {name!r} is {counts.index[0]!r} throughout and left out"
+    odd = _odd(held, counts)
     if found > MOST_CATEGORIES and found > rows / 2:
-        return None, f"column {name!r} is left out: nearly every row has a text of its own there ({found} of {rows})"
+        return (
+            None,
+            f"column {name!r} is left out: nearly every row has a text of its own there ({found} of {rows}){odd}",
+        )
     kept = sorted(counts.index[:MOST_CATEGORIES].tolist())
     record = {"name": name, "kind": "category", "values": kept, "missing": missing}
     if found == len(kept):
-        return record, None
-    return record | {"others": True}, f"column {name!r}: {found} texts, of which the {len(kept)} commonest count"
+        return record, f"column {name!r} is taken for categories{odd}" if odd else None
+    return record | {"others": True}, f"column {name!r}: {found} texts, of which the {len(kept)} commonest count{odd}"
+
+
+def _odd(held: Any, counts: Any) -> str:
+    """What keeps texts that are mostly numbers from being a column of numbers; "" for other texts. held: a pandas
+    Series of texts; counts: how often each occurs."""
+    import pandas as pd
+
+    words = pd.to_numeric(pd.Series(counts.index), errors="coerce").isna().to_numpy()
+    rows, numbers = int(counts.sum()), int(counts[~words].sum())
+    if not words.any() or numbers <= rows / 2:
+        return ""
+    word = counts.index[words.argmax()]
+    row = int((held == word).to_numpy().argmax()) + 1
+    return f": {numbers} of {rows} cells are numbers, but {word!r} in row {row} is none"

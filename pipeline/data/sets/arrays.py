@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,16 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
 
 
 def _loaded(file: Path) -> dict[str, np.ndarray]:
+    write = "numpy.savez(file, X=X, y=y, client=client)"
     try:
+        if file.exists() and not zipfile.is_zipfile(file):
+            raise UserError(f"data.path: {file} is no .npz file, which holds several arrays. Fix: {write}.")
         with np.load(file, allow_pickle=False) as opened:
-            if not hasattr(opened, "files"):
-                raise UserError(
-                    f"data.path: {file} is a single array. Fix: numpy.savez(file, X=X, y=y, client=client)."
-                )
             found = {name: opened[name] for name in opened.files}
     except FileNotFoundError:
         raise UserError(f"data.path: {file} does not exist. Fix: the path of an .npz file.") from None
     except UNREADABLE as error:
-        fix = "store numbers and texts, no Python objects" if "pickle" in str(error) else "write it by numpy.savez"
+        fix = "store numbers and texts, no Python objects" if "pickle" in str(error) else write
         raise UserError(f"data.path: {file} cannot be read ({' '.join(str(error).split())}). Fix: {fix}.") from None
     strange = [name for name in found if name not in KNOWN]
     if strange:

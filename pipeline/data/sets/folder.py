@@ -33,7 +33,15 @@ def read(contents: Contents, data: Any) -> RawDataset:
                 f"data: cannot be read: {some}. Fix: replace or remove them, or data.skip_unreadable: true."
             )
         notes.append(f"left out, as they cannot be read: {some}")
+        held = {(part, each.client) for part, found in listed.items() for each in found}
         listed = {part: [each for each in found if each.file not in set(unreadable)] for part, found in listed.items()}
+        gone = sorted(held - {(part, each.client) for part, found in listed.items() for each in found})
+        for part, client in gone:
+            if part != "clients":
+                raise UserError(
+                    f"data: no image of the {part} set can be read. Fix: replace them, or remove the folder."
+                )
+            notes.append(f"client {client!r} is left out: none of its images can be read")
     if mixed:
         notes.append(f"images of several sizes, all brought to {size} x {size} pixels")
     X = {part: images.read([each.file for each in found], size, channels) for part, found in listed.items()}

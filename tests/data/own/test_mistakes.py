@@ -65,6 +65,12 @@ def as_npz(**more: Any) -> Callable[[Path], Path]:
     return write
 
 
+def single_array(place: Path) -> Path:
+    with (place / "a.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    return place / "a.npz"
+
+
 def same(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
@@ -72,6 +78,11 @@ def same(frame: pd.DataFrame) -> pd.DataFrame:
 def new(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (4, 4)).save(path)
+
+
+def spoilt(path: Path) -> None:
+    new(path)
+    path.write_bytes(b"no image")
 
 
 MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
@@ -93,6 +104,13 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (TABLE, as_text(""), r"t\.csv is empty"),
     (TABLE, as_text("place,age,label\n"), r"t\.csv holds no rows"),
     (TABLE, as_text("place,age,label\nA,1\n"), r"t\.csv cannot be read"),
+    (TABLE, as_text("place,age,label\nA,1,ja\n".encode("utf-16")), r"cannot be read \(it is no UTF-8 text\)"),
+    (TABLE, as_text(bytes(4000)), r"t\.csv cannot be read \(it is no UTF-8 text\)"),
+    (
+        TABLE,
+        as_csv(lambda f: f.replace({"place": {"Graz": "Graz\n2"}})),
+        r"client's name 'Graz\\n2' holds a line break",
+    ),
     (TABLE, as_text("place,age,label\nK\xf6ln,1,ja\n".encode("latin-1")), r"cannot be read.*save it as UTF-8"),
     (TABLE, as_text("place,age,age,label\nA,1,2,ja\nB,1,2,no\n"), r"column 'age' is there twice"),
     (TABLE, as_text(b"PAR1 no", "t.parquet"), r"t\.parquet cannot be read"),
@@ -152,11 +170,18 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
         images(lambda scans: (scans / "clients" / "Graz" / "leer" / "0.png").write_bytes(b"")),
         r"cannot be read: .*0\.png\. Fix: .*data\.skip_unreadable",
     ),
+    (
+        FOLDER | {"data__skip_unreadable": True},
+        images(lambda scans: spoilt(scans / "test" / "leer" / "0.png")),
+        r"no image of the test set can be read",
+    ),
     (FOLDER | {"data__channels": 2}, images(), r"data\.channels = 2"),
     (FOLDER | {"data__image_size": 0}, images(), r"data\.image_size = 0"),
     # arrays
     (ARRAYS, lambda place: place / "a.npz", r"a\.npz does not exist"),
-    (ARRAYS, as_text(b"nothing", "a.npz"), r"a\.npz cannot be read"),
+    (ARRAYS, as_text(b"nothing", "a.npz"), r"a\.npz is no \.npz file"),
+    (ARRAYS, as_text(b"PK\5\6" + bytes(18), "a.npz"), r"no array"),
+    (ARRAYS, single_array, r"a\.npz is no \.npz file, which holds several arrays"),
     (ARRAYS, as_npz(y=None), r"no array 'y'"),
     (ARRAYS, as_npz(labels=np.zeros(30)), r"array 'labels' has no meaning here"),
     (ARRAYS, as_npz(y=np.arange(29)), r"shape of y = \(29,\)"),

@@ -93,6 +93,35 @@ def test_a_folder_of_tables_gives_the_servers_sets(tmp_path, suffix):
     assert partition.settings["held_out"] == {name: [0, 0, 0] for name in sorted(CLIENTS)}
 
 
+@pytest.mark.parametrize(
+    ("name", "separator", "decimal"),
+    [
+        ("t.csv", ",", "."),
+        ("t.csv", ";", "."),
+        ("t.csv", ";", ","),
+        ("t.csv", "\t", ","),
+        ("t.csv", "|", "."),
+        ("t.tsv", ",", "."),
+    ],
+)
+def test_separators_and_decimal_commas(tmp_path, name, separator, decimal):
+    frame = table().rename(columns={"age": "age, in years, months, days, and hours"})
+    _, plain, _ = made(tmp_path / "plain", **TABLE, data__path=csv(tmp_path, frame))
+    frame.to_csv(tmp_path / name, index=False, sep=separator, decimal=decimal)
+    _, raw, _ = made(tmp_path / "other", **TABLE, data__path=str(tmp_path / name))
+    assert np.array_equal(raw.train_images, plain.train_images)
+
+
+def test_a_stray_text_among_numbers_and_chance_are_told_apart(tmp_path):
+    frame = table(60)
+    frame["score"] = frame["score"].round(0).astype(int).astype(object)
+    frame.loc[3, "score"] = "n.b."
+    frame["luck"] = np.random.default_rng(0).normal(size=60)  # every value has one row, and so one class
+    text = notes_of(tmp_path, **TABLE, data__path=csv(tmp_path, frame))
+    assert "column 'score' is taken for categories: 59 of 60 cells are numbers, but 'n.b.' in row 4 is none" in text
+    assert "gives away" not in text
+
+
 def test_shares_are_held_out_evenly_and_groups_stay_together(tmp_path):
     frame = table(2000)
     params, raw, partition = made(tmp_path, **TABLE, data__path=csv(tmp_path, frame), data__group="person")
@@ -212,6 +241,9 @@ def test_unreadable_images_are_named_and_skipped_only_if_asked(tmp_path):
     text = notes_of(tmp_path, **keys, data__skip_unreadable=True)
     assert "broken.png" in text
     assert "1 files are no images" in text
+    for file in (scans / "clients" / "Graz").rglob("*.png"):
+        file.write_bytes(b"no image")
+    assert "client 'Graz' is left out" in notes_of(tmp_path, **keys, data__skip_unreadable=True)
 
 
 # -------------------------------------------------------------------------------------------- arrays
