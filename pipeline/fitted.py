@@ -81,7 +81,8 @@ class Fit:
         frame = pd.DataFrame(self.rows)
         if not len(self.over_rounds):
             return frame
-        return pd.concat([frame, pd.DataFrame(self.over_rounds, columns=self.clients.names)], axis=1)
+        names = [f"client {name}" if name in frame else name for name in self.clients.names]
+        return pd.concat([frame, pd.DataFrame(self.over_rounds, columns=names)], axis=1)
 
     @property
     def classes(self) -> list[str]:
@@ -116,7 +117,7 @@ class Fit:
     def score(self, X: Any, y: Any) -> float:
         """Accuracy, or R2 of numbers."""
         guess, y = self.predict(X), given.targets("score", y)
-        if len(guess) != len(y):
+        if len(guess) != len(y) or not len(y):
             raise UserError(f"score: {len(guess)} samples and {len(y)} targets. Fix: one target per sample.")
         if self.classes:
             if guess.dtype.kind == "b" and y.dtype.kind in "iuf":
@@ -146,12 +147,14 @@ class Fit:
         path = Path(path)
         if path.is_dir():
             raise UserError(f"report: {path} is a folder. Fix: a file, such as {path / 'report.html'}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
         without = None
         if leave_one_out is not None:
             measured = leave_one_out.set_index("client").iloc[:, 2]  # test metric without the client
             without = measured.reindex(self.clients.names).to_numpy(dtype=np.float64)
-        write_page(replace(self._story, without=without), path)
+        try:
+            write_page(replace(self._story, without=without), path)
+        except OSError as error:
+            raise UserError(f"report: {path} cannot be written ({error.strerror}). Fix: another place.") from None
         return path
 
     @cached_property

@@ -256,9 +256,12 @@ def test_clients_that_are_dealt_anew_are_announced(capsys):
     assert "note: partition.scheme: iid deals the samples of the 4 clients anew, to 10" in capsys.readouterr().err
 
 
-def test_half_precision_tensors():
-    clients = {name: (torch.tensor(X).bfloat16(), y) for name, (X, y) in hospitals().items()}
-    assert len(fitted(clients=clients, rounds=2).weights) == 4
+def test_half_precision_tensors_numpys_numbers_and_a_client_called_round():
+    clients = {name: (torch.tensor(X).bfloat16(), y) for name, (X, y) in hospitals("round").items()}
+    clients["round"] = clients.pop("Graz")
+    found = fitted(clients=clients, rounds=np.int64(2), eta_w=np.float64(0.1))
+    assert found.history["round"].tolist() == [0, 1, 2]
+    assert found.history["client round"][0] == pytest.approx(0.25)
 
 
 def test_samples_for_a_prediction_must_be_as_those_of_the_clients(found, tmp_path):
@@ -275,6 +278,7 @@ def test_samples_for_a_prediction_must_be_as_those_of_the_clients(found, tmp_pat
         rounds=2,
     )
     framed = fitted(**in_frames())
+    (tmp_path / "a file").touch()
     good = frames((X, y))[0]
     for ask, said in (
         (lambda: seen.predict(pixels.astype(float)), "it holds float64, and the clients' images are uint8, 0 to 255"),
@@ -287,6 +291,9 @@ def test_samples_for_a_prediction_must_be_as_those_of_the_clients(found, tmp_pat
         (lambda: framed.predict(pd.concat([good, good["x0"]], axis=1)), "column 'x0' is there twice"),
         (lambda: framed.predict(good.assign(x3="many")), "holds texts, such as 'many'"),
         (lambda: found.predict(np.array([["a"] * 6], dtype=object)), r"X\[0, 0\] is 'a', no number"),
+        (lambda: found.predict(X[0]), r"its shape is \[6\], and \[m, 6\] is wanted. Fix: X\[None\]"),
+        (lambda: found.score(X[:0], []), "score: 0 samples"),
+        (lambda: found.report(tmp_path / "a file" / "r.html"), "cannot be written"),
         (lambda: found.score(X, y[:5]), "score: 40 samples and 5 targets"),
         (lambda: found.score(X, ["a"] * 40), "no target is one of the classes '0', '1', '2'"),
         (lambda: found.report(tmp_path), "is a folder. Fix: a file, such as"),
@@ -352,6 +359,16 @@ MISTAKES = [
         "validation: the columns of X have 2 levels",
     ),
     ({"clients": {str(i): samples(i, 1) for i in range(12)}, "test": None}, r"each client keeps one.*test=\(X, y\)"),
+    ({"clients": _with("Ulm", ([[1.0] * 6, [2.0]], [0, 1]))}, "client 'Ulm': X or y: its rows have several lengths"),
+    (
+        {"validation": (X, Y + 5)},
+        "validation: none of its classes, such as '5', is a client's; theirs are '0', '1', '2'",
+    ),
+    ({"validation": None, "clients": {"a": samples(0, 2), "b": samples(1, 2)}}, r"give a validation set \(fit: valid"),
+    ({"algorithm": None}, "algorithm is NoneType"),
+    ({"model": 3}, "model is int. Fix: a name, a module"),
+    ({"model": lambda: 3}, r"model: calling it with \(6, 1, 3\) failed \(TypeError"),
+    ({"model": torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Dropout())}, "model cannot be used: it is random"),
     ({"model": torch.nn.Linear(6, 3).double()}, r"model: its parameters are torch.float64. Fix: model.float\(\)"),
     ({"alpha": 1.0}, "alpha is no parameter of primal_dual .* It is one of fedcm"),
     ({"lr": 0.1, "algorithm": "fedavg"}, "lr is no parameter of fedavg .* Its steps are eta, eta_decay, eta_g"),

@@ -104,6 +104,12 @@ def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
     for part, there in held.items():
         if part == "clients":
             continue
+        if not (there & held["clients"]).any():
+            raise UserError(
+                f"{part}: none of its classes, such as {classes[int(there.argmax())]!r}, is a client's; theirs are"
+                f" {', '.join(repr(classes[c]) for c in np.flatnonzero(held['clients'])[:10].tolist())}. Fix: the same"
+                " names everywhere."
+            )
         alone = [classes[c] for c in np.flatnonzero(there & ~held["clients"]).tolist()]
         if alone:
             notes.append(f"class {', '.join(map(repr, alone))} is in the {part} set alone: no client can learn it")

@@ -153,8 +153,10 @@ def _parsed(column: dict[str, Any], values: Any) -> np.ndarray:
 def of_arrays(record: dict[str, Any], samples: Any) -> np.ndarray:
     """[M, C, H, W] of an array [M, ...]: uint8 of pixels, else float32; vectors have one pixel."""
     X = np.asarray(samples)
-    if list(X.shape[1:]) != record["shape"]:
-        raise ValueError(f"X: samples have the shape {list(X.shape[1:])}, not {record['shape']}. Fix: reshape them.")
+    if not X.ndim or list(X.shape[1:]) != record["shape"]:
+        wanted = ", ".join(map(str, ["m", *record["shape"]]))
+        fix = "X[None] for a single sample" if list(X.shape) == record["shape"] else "reshape it"
+        raise ValueError(f"X: its shape is {list(X.shape)}, and [{wanted}] is wanted. Fix: {fix}.")
     X = as_numbers(X)
     if record["unit"] == "pixels":
         if X.dtype.kind == "f" or (X.size and (X.min() < 0 or X.max() > 255)):

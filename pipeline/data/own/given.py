@@ -21,7 +21,7 @@ DATES = ("date", "datetime", "datetime64")
 
 
 def plain(part: Any) -> Any:
-    """A DataFrame as it is, everything else as an array on the host."""
+    """A DataFrame as it is, everything else as an array on the host; UserError for rows of several lengths."""
     if isinstance(part, torch.Tensor):
         held = part.detach().cpu()
         return (held.float() if held.dtype == torch.bfloat16 else held).numpy()
@@ -29,16 +29,26 @@ def plain(part: Any) -> Any:
         part = part.to_pandas()
     if hasattr(part, "columns"):
         return part
-    return part.to_numpy() if hasattr(part, "to_numpy") else np.asarray(part)
+    if hasattr(part, "to_numpy"):
+        return part.to_numpy()
+    try:
+        return np.asarray(part)
+    except ValueError:
+        raise UserError("X or y: its rows have several lengths. Fix: the same number of features everywhere.") from None
 
 
 def checked(name: str, pair: Any) -> tuple[Any, np.ndarray]:
     """X as a DataFrame or an array, y as an array of as many targets. name: of the set, for the messages."""
     if isinstance(pair, str | Mapping) or not isinstance(pair, Sequence) or len(pair) != 2:
         raise UserError(f"{name} is {type(pair).__name__}. Fix: a pair (X, y).")
-    X = plain(pair[0])
+    try:
+        X = plain(pair[0])
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
     if np.ndim(X) == 0:
-        raise UserError(f"{name}: X is {type(pair[0]).__name__}. Fix: an array or a DataFrame.")
+        raise UserError(
+            f"{name}: X is {type(pair[0]).__name__}. Fix: an array (of a sparse one .toarray()) or a DataFrame."
+        )
     if not len(X):
         fix = "leave the client out" if name.startswith("client") else "None, which holds samples out, or some samples"
         raise UserError(f"{name} holds no samples. Fix: {fix}.")

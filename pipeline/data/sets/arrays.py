@@ -117,7 +117,8 @@ def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any
     if clients.ndim > 2:
         sides = channels_first(clients[:1]).shape[2:]
         if sides[0] != sides[1]:
-            raise not_allowed("shape of X", clients.shape, "of square images", "pad or crop them")
+            allowed = "of square images: [m, H, W], [m, H, W, C] with 1 or 3 channels C, or [m, C, H, W]"
+            raise not_allowed("shape of X", clients.shape, allowed, "pad, crop or transpose them")
         if clients.dtype == np.uint8:
             return record | {"unit": "pixels"}, []
         if np.isnan(clients).any():
