@@ -45,6 +45,8 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
         groups = np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
     classes = target["classes"]
     notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts.X)]
+    if len(classes) > targets.MOST_CLASSES and task == "auto":
+        notes.append(f"{label} is taken for {len(classes)} classes, such as {classes[0]!r}")
     empty = parts.X["clients"][:0], y["clients"][:0]
     return RawDataset(
         name,
@@ -99,7 +101,12 @@ def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]
 def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
     if not classes:
         return []
-    notes = []
+    by_word: dict[str, str] = {}
+    notes = [
+        f"classes {other!r} and {name!r} differ by upper case or blanks alone: are they one?"
+        for name in classes
+        if (other := by_word.setdefault(name.strip().casefold(), name)) != name
+    ]
     held = {part: np.bincount(values, minlength=len(classes)) > 0 for part, values in y.items()}
     for part, there in held.items():
         if part == "clients":
@@ -141,6 +148,10 @@ def _twins(X: dict[str, np.ndarray]) -> list[str]:
     return notes
 
 
+def with_notes(raw: RawDataset, notes: Sequence[str]) -> RawDataset:
+    return replace(raw, notes=(*raw.notes, *notes))
+
+
 CELLS = 2_000_000
 """Most that `with_leaks` looks at."""
 
@@ -165,7 +176,7 @@ def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
                 notes.append(f"{name} gives away the class of {100 * share:.1f} % of the rows{words}")
         elif values[there].std() and abs(np.corrcoef(values[there], y[there])[0, 1]) > 0.999:
             notes.append(f"{name} goes along with the target nearly exactly{words}")
-    return replace(raw, notes=(*raw.notes, *notes))
+    return with_notes(raw, notes)
 
 
 def _told(values: np.ndarray, y: np.ndarray) -> float:

@@ -27,8 +27,13 @@ def described(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any
     values: a pandas Series, of the clients' rows; owners: whose they are, [M].
     """
     if is_number(values):
-        record, note = _number(name, numbers(values), owners)
-        return (record | {"date": True} if record and is_date(values) else record), note
+        found = numbers(values)
+        record, note = _number(name, found, owners)
+        if record and is_date(values):
+            return record | {"date": True}, note
+        if len(found) > 20 and (np.diff(found) == 1).all():
+            note = f"column {name!r} numbers the rows: should the model see it?"
+        return record, note
     return _category(name, values)
 
 
@@ -91,10 +96,8 @@ def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None
         return None, f"column {name!r} is {counts.index[0]!r} throughout and left out"
     odd = _odd(held, counts)
     if found > MOST_CATEGORIES and found > rows / 2:
-        return (
-            None,
-            f"column {name!r} is left out: nearly every row has a text of its own there ({found} of {rows}){odd}",
-        )
+        some = f"such as {counts.index[0]!r} ({found} of {rows})"
+        return None, f"column {name!r} is left out: nearly every row has a text of its own there, {some}{odd}"
     kept = sorted(counts.index[:MOST_CATEGORIES].tolist())
     record = {"name": name, "kind": "category", "values": kept, "missing": missing}
     if found == len(kept):

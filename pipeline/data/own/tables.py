@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,11 @@ def files(path: Path) -> dict[str, Path]:
         raise UserError(f"data.path: {path} does not exist. Fix: the path of a table, or of a folder of tables.")
     found: dict[str, Path] = {}
     for file in sorted(path.iterdir()):
-        if file.suffix.lower() in SUFFIXES and file.stem in SETS:
-            if file.stem in found:
-                raise UserError(
-                    f"data.path: both {found[file.stem].name} and {file.name} are in {path}. Fix: keep one."
-                )
-            found[file.stem] = file
+        name = file.stem.lower()
+        if file.suffix.lower() in SUFFIXES and name in SETS:
+            if name in found:
+                raise UserError(f"data.path: both {found[name].name} and {file.name} are in {path}. Fix: keep one.")
+            found[name] = file
     if "clients" not in found:
         there = ", ".join(sorted(file.name for file in path.iterdir())[:5]) or "nothing"
         raise UserError(
@@ -43,6 +43,13 @@ def files(path: Path) -> dict[str, Path]:
             " Fix: rename the table, or give its own path."
         )
     return {name: found[name] for name in SETS if name in found}
+
+
+def passed_over(path: Path, used: Collection[Path]) -> list[str]:
+    """A note on tables of a folder that are none of the sets."""
+    others = sorted(file.name for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file not in used)
+    sets = ", ".join(SETS)
+    return [f"{', '.join(others[:5])} in {path} is not read: the sets are called {sets}"] if others else []
 
 
 def read(file: Path) -> Any:

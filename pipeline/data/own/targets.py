@@ -91,8 +91,9 @@ def one_kind(key: str, y: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if not known.issuperset(as_texts[part]):
             other = next(part for part, values in parsed.items() if np.isnan(values).any())
             first = int(np.isnan(parsed[other]).argmax())
+            what = "true and false" if numbers[part].dtype.kind == "b" else "numbers"
             raise UserError(
-                f"{key}: it is {texts[other][first]!r} in row {first + 1} of {other}, and {part} holds numbers, such as"
+                f"{key}: it is {texts[other][first]!r} in row {first + 1} of {other}, and {part} holds {what}, such as"
                 f" {class_name(numbers[part][0])}. Fix: one kind everywhere."
             )
     return as_texts

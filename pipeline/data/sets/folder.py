@@ -21,10 +21,13 @@ def read(contents: Contents, data: Any) -> RawDataset:
     from pipeline.data.own import assembling, images
 
     check(data)
-    listed, others = images.listed(Path(data.path).expanduser())
+    place = Path(data.path).expanduser()
+    listed, others = images.listed(place)
     files = [found.file for part in listed.values() for found in part]
     size, channels, unreadable, mixed = images.form(files, data.image_size, data.channels)
     notes = [f"{others} files are no images and were passed over"] if others else []
+    if strange := images.passed_over(place):
+        notes.append(f"{', '.join(strange[:5])} in {place} is not read: the sets are called {', '.join(images.SETS)}")
     if unreadable:
         some = ", ".join(map(str, unreadable[:5]))
         some += f" and {len(unreadable) - 5} more" if len(unreadable) > 5 else ""

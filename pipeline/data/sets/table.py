@@ -35,10 +35,11 @@ def check(data: Any) -> None:
 
 
 def read(contents: Contents, data: Any) -> RawDataset:
-    from pipeline.data.own import tables
+    from pipeline.data.own import assembling, tables
 
     check(data)
-    files = tables.files(Path(data.path).expanduser())
+    place = Path(data.path).expanduser()
+    files = tables.files(place)
     frames = {part: tables.read(file) for part, file in files.items()}
     clients = frames["clients"]
     for key in ("label", "client", "group"):
@@ -51,7 +52,8 @@ def read(contents: Contents, data: Any) -> RawDataset:
     owners = _texts(clients[data.client]) if data.client else None
     groups = {part: _groups(data.group, frame, files[part]) for part, frame in frames.items()} if data.group else None
     targets = {part: _texts(frame[data.label]) for part, frame in frames.items()}
-    return from_frames(frames, targets, chosen, owners, groups, data.name, data.task, f"data.label {data.label!r}")
+    raw = from_frames(frames, targets, chosen, owners, groups, data.name, data.task, f"data.label {data.label!r}")
+    return assembling.with_notes(raw, tables.passed_over(place, files.values()) if place.is_dir() else [])
 
 
 def from_frames(
