@@ -15,7 +15,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,16 @@ import torch
 from torch import nn
 
 from pipeline.config.loading import checked
+from pipeline.config.own_code import cause
 from pipeline.config.spec import dotted, override
-from pipeline.data.own_partition import partition_of
+from pipeline.data.own_partition import dealt_anew, partition_of
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
 from pipeline.fitted import Fit
 from pipeline.in_memory import TARGET, Samples, assembled
 from pipeline.methods.registry import algorithm_named
-from pipeline.models import FlatModel
+from pipeline.models import FlatModel, require_steady
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve, switched
 from pipeline.params.rules import check_rules
@@ -45,6 +45,20 @@ from pipeline.training.tasks import image_task
 
 SHORT = ("federation", "train", "data", "partition", "loss", "model")
 """Sections whose keys `fit` takes by their own name, as in `participation=0.5`; the method's hyper-parameters first."""
+IN_FILES = (
+    "name",
+    "mirror",
+    "path",
+    "label",
+    "client",
+    "features",
+    "group",
+    "image_size",
+    "channels",
+    "skip_unreadable",
+)
+"""Keys of `data` that say where samples are and what their columns mean, in params.yaml alone."""
+STEPS = ("lr", "learning_rate", "step_size", "eta")
 
 
 def fit(
@@ -79,13 +93,15 @@ def fit(
         print(f"note: {said}", file=sys.stderr)
     run = resolve(params, raw.info)
     partition = partition_of(raw, run.data, run.partition, run.seed)
-    for note in raw.notes:
+    for note in (*raw.notes, *dealt_anew(raw, partition)):
         print(f"note: {note}", file=sys.stderr)
     return trained(run, raw, partition, _own_network(model, raw), progress=progress)
 
 
 def _params(raw: RawDataset, algorithm: str, rounds: int, seed: int, model: Any, settings: dict[str, Any]) -> Params:
     """Every setting under its dotted name, checked."""
+    if not isinstance(algorithm, str):
+        raise UserError(f"algorithm is {type(algorithm).__name__}. Fix: the name of a method, such as primal_dual.")
     kind = params_of(algorithm, "natural", "auto")
     chosen: dict[str, Any] = {"data.name": raw.name, "data.path": "in memory", "partition.scheme": "natural"}
     chosen |= {"algorithm": algorithm, "train.rounds": rounds, "seed": seed}
@@ -99,46 +115,84 @@ def _params(raw: RawDataset, algorithm: str, rounds: int, seed: int, model: Any,
     known = list(dotted(kind()))
     for name, value in settings.items():
         chosen[_dotted(name, method, known)] = value
-    params = override(kind(), chosen)
+    params = override(kind(), {name: _plain(value) for name, value in chosen.items()})
     return checked(kind, dataclasses.asdict(params), "fit")
 
 
+def _plain(value: Any) -> Any:
+    """numpy's numbers and arrays as Python's, tuples as lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
 def _dotted(name: str, method: str, known: list[str]) -> str:
-    """A parameter's full name; UserError for one that does not exist."""
+    """A parameter's full name; UserError for one that does not exist, or that `fit` has no use for."""
     places = [f"algorithms.{method}.{name}", *(f"{section}.{name}" for section in SHORT), name]
-    for place in places:
-        if place in known:
-            return place
-    near = difflib.get_close_matches(name, [each.rpartition(".")[2] for each in known], n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise UserError(f"fit: {name} is no parameter of {method} or of params.yaml.{hint} Fix: rename or remove it.")
+    place = next((place for place in places if place in known), None)
+    if place and (place.startswith(("tracking.", "sweep.", "subset.")) or place in [f"data.{key}" for key in IN_FILES]):
+        raise UserError(f"fit: {name} is of files and stages, and fit has the samples themselves. Fix: remove it.")
+    if place:
+        return place
+    own = [key.split(".", 2)[2] for key in known if key.startswith(f"algorithms.{method}.")]
+    others = [key.split(".")[1] for key in known if key.startswith("algorithms.") and key.split(".", 2)[2] == name]
+    usable = [key for section in SHORT for key in _keys(known, section)]
+    near = difflib.get_close_matches(name, [*own, *usable], n=1)
+    if others:
+        hint = f"It is one of {', '.join(others[:5])}{' ...' if len(others) > 5 else ''}."
+    elif name in STEPS and (steps := [key for key in own if key.split("_")[0] == "eta"]):
+        hint = f"Its steps are {', '.join(steps)}."
+    else:
+        hint = f"Did you mean {near[0]}?" if near else f"Those of {method} are {', '.join(own)}."
+    raise UserError(f"fit: {name} is no parameter of {method} or of params.yaml. {hint} Fix: rename or remove it.")
+
+
+def _keys(known: list[str], section: str) -> list[str]:
+    """Of a section itself, without those below it."""
+    return [key.partition(".")[2] for key in known if key.startswith(f"{section}.") and key.count(".") == 1]
 
 
 def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
     """A module, or what makes one, as a function of one flat vector; None for a name."""
     if model is None or isinstance(model, str):
         return None
+    if not callable(model):
+        raise UserError(f"model is {type(model).__name__}. Fix: a name, a module, or a function that makes one.")
     info = raw.info
     arguments = (info.channels, info.size, info.classes or 1)
-    make = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(model, *arguments)
     # Vectors are images of one pixel inside; a module of one's own takes [m, f].
     flat = info.size == 1
-    network = FlatModel(lambda: nn.Sequential(nn.Flatten(), make()) if flat else make(), "model")
+
+    def make() -> nn.Module:
+        made = copy.deepcopy(model) if isinstance(model, nn.Module) else model(*arguments)
+        return nn.Sequential(nn.Flatten(), made) if flat else made
+
     try:
-        with torch.no_grad():
-            answer = network.apply(network.initial(0), torch.zeros(2, info.channels, info.size, info.size))
+        network = FlatModel(make, "model")
     except UserError:
         raise
     except Exception as error:
-        shape = [2, info.channels] if flat else [2, info.channels, info.size, info.size]
         raise UserError(
-            f"model: it fails on samples of shape {shape} ({' '.join(str(error).split())}). Fix: its first layer."
+            f"model: calling it with {arguments} failed ({cause(error)}). Fix: (channels, image_size, classes) ->"
+            " module."
         ) from error
-    if answer.shape != (2, arguments[2]):
+    w, black = network.initial(0), torch.zeros(2, info.channels, info.size, info.size)
+    if w.dtype != torch.float32:
+        raise UserError(f"model: its parameters are {w.dtype}. Fix: model.float(), which makes them float32.")
+    try:
+        with torch.no_grad():
+            answer = network.apply(w, black)
+    except Exception as error:
+        shape = [2, info.channels] if flat else list(black.shape)
         raise UserError(
-            f"model: it answers two samples with {list(answer.shape)}. Fix: its last layer; [2, {arguments[2]}] is"
-            " wanted."
+            f"model: it fails on samples of shape {shape} ({cause(error)}). Fix: its first layer."
+        ) from error
+    if getattr(answer, "shape", None) != (2, arguments[2]):
+        got = list(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise UserError(
+            f"model: it answers two samples with {got}. Fix: its last layer; [2, {arguments[2]}] is wanted."
         )
+    require_steady("model", network, black)
     return network
 
 

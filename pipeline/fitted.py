@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from pipeline.config.spec import dotted
-from pipeline.data.own import preprocessing
+from pipeline.data.own import given, preprocessing, targets
 from pipeline.data.partition import Partition
 from pipeline.data.raw import RawDataset
 from pipeline.errors import UserError
-from pipeline.in_memory import plain
 from pipeline.models import FlatModel
 from pipeline.params import Resolved
 from pipeline.problems.base import ImageProblem
@@ -82,7 +81,8 @@ class Fit:
         frame = pd.DataFrame(self.rows)
         if not len(self.over_rounds):
             return frame
-        return pd.concat([frame, pd.DataFrame(self.over_rounds, columns=self.clients.names)], axis=1)
+        names = [f"client {name}" if name in frame else name for name in self.clients.names]
+        return pd.concat([frame, pd.DataFrame(self.over_rounds, columns=names)], axis=1)
 
     @property
     def classes(self) -> list[str]:
@@ -97,7 +97,7 @@ class Fit:
     def prepared(self, X: Any) -> torch.Tensor:
         """Features of raw samples as the network takes them, [m, C, H, W]."""
         assert self.raw.preprocessing is not None
-        features = preprocessing.apply(self.raw.preprocessing, plain(X), known=True)
+        features = preprocessing.apply(self.raw.preprocessing, given.plain(X), known=True)
         return self.problem.data.scaled(torch.as_tensor(features, device=self.problem.data.device))
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -116,9 +116,21 @@ class Fit:
 
     def score(self, X: Any, y: Any) -> float:
         """Accuracy, or R2 of numbers."""
-        guess, y = self.predict(X), np.asarray(plain(y))
+        guess, y = self.predict(X), given.targets("score", y)
+        if len(guess) != len(y) or not len(y):
+            raise UserError(f"score: {len(guess)} samples and {len(y)} targets. Fix: one target per sample.")
         if self.classes:
-            return float((guess.astype(str) == y.astype(self._labels.dtype).astype(str)).mean())
+            if guess.dtype.kind == "b" and y.dtype.kind in "iuf":
+                y = y.astype(bool)
+            names = np.array([targets.class_name(value) for value in y], dtype=object)
+            if not np.isin(names, self.classes).any():
+                raise UserError(
+                    f"score: no target is one of the classes {', '.join(map(repr, self.classes[:10]))}; the first is"
+                    f" {names[0]!r}. Fix: y as it was given to fit."
+                )
+            return float((np.array([targets.class_name(value) for value in guess], dtype=object) == names).mean())
+        if y.dtype.kind == "O" or len(np.unique(y)) < 2:
+            raise UserError(f"score: R2 is of different numbers, and y holds {y[0]!r}. Fix: other targets.")
         return float(1 - np.square(y - guess).sum() / np.square(y - y.mean()).sum())
 
     def plot_weights(self) -> Figure:
@@ -133,12 +145,16 @@ class Fit:
         from pipeline.report.page.render import write_page
 
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise UserError(f"report: {path} is a folder. Fix: a file, such as {path / 'report.html'}.")
         without = None
         if leave_one_out is not None:
             measured = leave_one_out.set_index("client").iloc[:, 2]  # test metric without the client
             without = measured.reindex(self.clients.names).to_numpy(dtype=np.float64)
-        write_page(replace(self._story, without=without), path)
+        try:
+            write_page(replace(self._story, without=without), path)
+        except OSError as error:
+            raise UserError(f"report: {path} cannot be written ({error.strerror}). Fix: another place.") from None
         return path
 
     @cached_property
@@ -202,9 +218,14 @@ class Fit:
     @cached_property
     def _labels(self) -> np.ndarray:
         """Classes as they were given."""
-        if all(name.lstrip("-").isdigit() for name in self.classes):
-            return np.array([int(name) for name in self.classes])
-        return np.array(self.classes, dtype=object)
+        assert self.raw.preprocessing is not None
+        kind = self.raw.preprocessing["target"]["given"]
+        if kind == "booleans":
+            return np.array([name == "True" for name in self.classes])
+        if kind == "texts":
+            return np.array(self.classes, dtype=object)
+        whole = all(name.lstrip("-").isdigit() for name in self.classes)
+        return np.array([int(name) if whole else float(name) for name in self.classes])
 
     def _outputs(self, X: Any) -> torch.Tensor:
         return logits(

@@ -13,24 +13,7 @@ import torch
 
 import fedbilevel as fb
 from pipeline.leave_one_out import without
-
-RULE = np.random.default_rng(0).normal(size=(6, 3))
-
-
-def samples(seed: int, m: int, *, bad: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Three classes that a linear network can tell apart; bad: labels at random."""
-    random = np.random.default_rng(seed)
-    X = random.normal(size=(m, 6))
-    return X, random.integers(0, 3, m) if bad else (X @ RULE).argmax(1)
-
-
-def hospitals(bad: str = "Lyon") -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    return {name: samples(i, 60, bad=name == bad) for i, name in enumerate(["Ulm", "Lyon", "Graz", "Köln"])}
-
-
-def fitted(**settings) -> fb.Fit:
-    chosen = {"validation": samples(10, 40), "test": samples(11, 200), "rounds": 60, "progress": False} | settings
-    return fb.fit(chosen.pop("clients", hospitals()), **chosen)
+from tests.fitting import RULE, fitted, hospitals, in_frames, samples
 
 
 @pytest.fixture(scope="module")
@@ -196,37 +179,76 @@ def test_settings_by_short_and_dotted_name():
     assert (found.weights.weight <= found.weights.high).all()
 
 
-def _with(name: str, pair: object) -> dict[str, object]:
-    return hospitals() | {name: pair}
+def test_classes_come_back_as_they_were_given():
+    for kind, given in (
+        (bool, lambda y: y == 0),
+        (str, lambda y: y.astype(str)),
+        (np.int64, lambda y: y),
+        (np.int64, lambda y: y.astype(object)),
+        (np.float64, lambda y: y + 0.5),
+    ):
+        clients = {name: (X, given(y)) for name, (X, y) in hospitals().items()}
+        X0, y0 = samples(10, 40)
+        found = fitted(clients=clients, validation=(X0, given(y0)), test=None, rounds=40, task="classification")
+        X, y = samples(12, 50)
+        guess = found.predict(X)
+        assert all(isinstance(value, kind) for value in guess.tolist()) or guess.dtype == kind
+        assert found.score(X, given(y)) == (guess == given(y)).mean() > 0.6
 
 
-X, Y = samples(0, 60)
-MISTAKES = [
-    ({"clients": {"one": (X, Y)}}, "at least two"),
-    ({"clients": _with("Ulm", (X, Y[:5]))}, "client 'Ulm': 60 samples and targets of shape"),
-    ({"clients": _with("Ulm", X)}, "client 'Ulm' is ndarray"),
-    ({"clients": _with("Ulm", (X[:, :4], Y))}, "samples of shape"),
-    ({"clients": _with("Ulm", (pd.DataFrame(X), Y))}, "is a DataFrame and"),
-    ({"algorithm": "primal_duel"}, "primal_dual"),
-    ({"eta_q": 0.1}, "eta_q is no parameter"),
-    ({"eta_w": -1.0}, "greater than 0"),
-    ({"rounds": 0}, "rounds"),
-    ({"model": "lenet6"}, "lenet5"),
-    ({"model": torch.nn.Linear(5, 3)}, "model: it fails on samples"),
-    ({"model": torch.nn.Linear(6, 2)}, "last layer"),
-    ({"participation": 2}, "participation"),
-    ({"validation": (None, None)}, "validation: X or y is a single value"),
-    ({"validation": (np.full((9, 6), np.nan), np.arange(9) % 3)}, "validation: every value of its samples is missing"),
-    ({"clients": {"a": (1, 2), "b": (1, 2)}}, "client 'a': X or y is a single value"),
-]
+def test_numbers_held_as_objects_are_numbers(capsys):
+    plain = fitted(**in_frames())
+    x2 = samples(1, 60, bad=True)[0][:, 2]
+    for held in (x2.astype(object), x2.astype(str), pd.array(x2, "Float64")):
+        assert fitted(**in_frames(x2=held)).weights.equals(plain.weights)
+    everywhere = in_frames()
+    for part in ("validation", "test"):
+        everywhere[part] = everywhere[part][0].astype(object), everywhere[part][1]
+    everywhere["clients"] = {name: (X.astype(object), y) for name, (X, y) in everywhere["clients"].items()}
+    assert fitted(**everywhere).weights.equals(fitted(**in_frames()).weights)
+    X, y = hospitals()["Lyon"]
+    mixed = fitted(rounds=3, clients=hospitals() | {"Lyon": (X.astype(object), y.astype(object))})
+    assert mixed.weights.equals(fitted(rounds=3).weights)
+    assert "note" not in capsys.readouterr().err
+    empty = fitted(**in_frames(x2=None))
+    assert empty.problem.data.test_images.shape[1] == 7  # and "x2 is missing"
+    day = pd.Timestamp("2026-01-01")
+    days = {name: [day + pd.Timedelta(days=i) for i in range(60)] for name in hospitals()}
+    dated = in_frames()
+    dated["clients"] = {
+        name: (X.assign(x2=[str(d) for d in days[name]] if name == "Lyon" else days[name]), y)
+        for name, (X, y) in dated["clients"].items()
+    }
+    for part in ("validation", "test"):
+        dated[part] = dated[part][0].assign(x2=day.date()), dated[part][1]
+    assert fitted(**dated).raw.preprocessing["columns"][2]["date"]
 
 
-@pytest.mark.parametrize(("wrong", "said"), MISTAKES, ids=range(len(MISTAKES)))
-def test_a_mistake_is_answered_in_a_line(wrong, said):
-    with pytest.raises(fb.UserError, match=said) as caught:
-        fitted(**wrong)
-    assert "\n" not in str(caught.value)
-    assert "Fix: " in str(caught.value) or "Did you mean" in str(caught.value)
+def test_a_feature_may_be_called_y_and_one_may_give_the_label_away(capsys):
+    def told(pair):
+        return np.c_[pair[0], pair[1]], pair[1]
+
+    clients = {name: told(pair) for name, pair in hospitals().items()}
+    fitted(clients=clients, validation=told(samples(10, 40)), test=None, rounds=2)
+    assert "note: feature 6 of X gives away the class of 100.0 % of the rows" in capsys.readouterr().err
+    named = in_frames()
+    clients = {name: (X.rename(columns={"x0": "y"}), y) for name, (X, y) in named["clients"].items()}
+    X, y = named["validation"]
+    assert fitted(clients=clients, validation=(X.rename(columns={"x0": "y"}), y), test=None, rounds=2).classes
+
+
+def test_clients_that_are_dealt_anew_are_announced(capsys):
+    found = fitted(scheme="iid", rounds=2)
+    assert len(found.weights) == 10
+    assert "note: partition.scheme: iid deals the samples of the 4 clients anew, to 10" in capsys.readouterr().err
+
+
+def test_half_precision_tensors_numpys_numbers_and_a_client_called_round():
+    clients = {name: (torch.tensor(X).bfloat16(), y) for name, (X, y) in hospitals("round").items()}
+    clients["round"] = clients.pop("Graz")
+    found = fitted(clients=clients, rounds=np.int64(2), eta_w=np.float64(0.1))
+    assert found.history["round"].tolist() == [0, 1, 2]
+    assert found.history["client round"][0] == pytest.approx(0.25)
 
 
 def test_importing_it_needs_neither_dvc_nor_mlflow_nor_lightning():

@@ -47,8 +47,16 @@ def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionS
     pool = np.setdiff1d(rows, np.concatenate(list(held.values())))
     test = held["test"]
     if not len(raw.test_labels) and not len(test):
+        if round(wanted["test"] * len(rows)):
+            raise UserError(
+                f"data: no test set is given, and none can be held out of {len(rows)} samples: each client keeps one"
+                " (or one group). Fix: give a test set (fit: test=(X, y)), or clients with more samples."
+            )
         raise not_allowed(
-            "data.test_share", data.test_share, f"large enough to hold out one of {len(rows)} samples", "raise it"
+            "data.test_share",
+            data.test_share,
+            f"large enough to hold out one of {len(rows)} samples",
+            "raise it, or give a test set (fit: test=(X, y))",
         )
     validation = np.concatenate([validation, held["validation"]])
     selection = np.concatenate([selection, held["selection"]])
@@ -92,6 +100,16 @@ def _share(setting: float | str, name: str, rows: int) -> float:
     """Every round needs the whole validation set, so `auto` bounds it."""
     share, most = USUAL[name]
     return min(share, most / rows) if isinstance(setting, str) else setting
+
+
+def dealt_anew(raw: RawDataset, partition: Partition) -> list[str]:
+    """A note, if a scheme has dealt the samples of named clients to others."""
+    if not raw.client_names or partition.scheme == NATURAL.name:
+        return []
+    return [
+        f"partition.scheme: {partition.scheme} deals the samples of the {len(raw.client_names)} clients anew, to"
+        f" {partition.clients} clients of its own: the weights are of those. natural keeps the clients as they are"
+    ]
 
 
 def partition_of(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:

@@ -22,7 +22,7 @@ from pipeline.models.flat import FlatModel
 from pipeline.models.networks import Normalise, cnn, conv4, lenet5, lenet_wide, linear, mlp, mlp3
 from pipeline.models.resnet import resnet18
 
-__all__ = ["AUTOMATIC", "MODELS", "FlatModel", "Normalise", "automatic", "build", "source_files"]
+__all__ = ["AUTOMATIC", "MODELS", "FlatModel", "Normalise", "automatic", "build", "require_steady", "source_files"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
@@ -142,17 +142,11 @@ def _made(
 
 
 def _try(name: str, model: FlatModel, shape: torch.Size, classes: int) -> None:
-    """Logits must be [2, classes], finite, the same when repeated, and the same for one image alone.
-
-    Random layers would put different masks on the two points whose gradients a method compares; a layer that
-    mixes samples would mix clients, whose minibatches share one pass.
-    """
-    w = model.initial(0)
-    black = w.new_zeros(shape)
-    grey = torch.linspace(0, 1, shape.numel(), dtype=w.dtype).view(shape)
+    """Logits must be [2, classes], and steady."""
+    black = model.initial(0).new_zeros(shape)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits, first, again, alone = (model.apply(w, X) for X in (black, grey, grey, grey[:1]))
+            logits = model.apply(model.initial(0), black)
     except Exception as error:
         raise UserError(
             f"{_label(name)} fails on images of shape {list(shape)} ({own_code.cause(error)})."
@@ -163,15 +157,29 @@ def _try(name: str, model: FlatModel, shape: torch.Size, classes: int) -> None:
         raise UserError(
             f"{_label(name)} answers two images with {got}. Fix: return logits of shape [batch, {classes}]."
         )
+    require_steady(_label(name), model, black)
+
+
+def require_steady(label: str, model: FlatModel, black: Tensor) -> None:
+    """UserError unless logits are finite, the same when repeated, and the same for one sample alone. black: two samples
+    of zeros.
+
+    Random layers would put different masks on the two points whose gradients a method compares; a layer that mixes
+    samples would mix clients, whose minibatches share one pass.
+    """
+    w = model.initial(0)
+    grey = torch.linspace(0, 1, black.numel(), dtype=w.dtype).view(black.shape)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        logits, first, again, alone = (model.apply(w, X) for X in (black, grey, grey, grey[:1]))
     if not logits.isfinite().all() or not first.isfinite().all():
-        raise UserError(f"{_label(name)} gives logits that are not finite. Fix: correct its initialisation or forward.")
+        raise UserError(f"{label} gives logits that are not finite. Fix: correct its initialisation or forward.")
     if not torch.equal(first, again):
         raise UserError(
-            f"{_label(name)} cannot be used: it is random (two passes over the same images differ), and"
-            f" gradients at two points would see different masks. Fix: remove dropout, or set its p to 0."
+            f"{label} cannot be used: it is random (two passes over the same samples differ), and gradients at two"
+            " points would see different masks. Fix: remove dropout, or set its p to 0."
         )
     if not torch.allclose(first[:1], alone, rtol=1e-3, atol=1e-4):
         raise UserError(
-            f"{_label(name)} cannot be used: an image's logits depend on the rest of the batch, which holds"
-            f" other clients' images. Fix: use nn.GroupNorm instead of batch normalisation."
+            f"{label} cannot be used: a sample's logits depend on the rest of the batch, which holds other clients'"
+            " samples. Fix: use nn.GroupNorm instead of batch normalisation."
         )

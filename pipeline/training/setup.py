@@ -135,7 +135,7 @@ def _require_sense(params: Resolved, raw: RawDataset, data: FederatedData) -> No
             "data.validation_share",
             params.data.validation_share,
             f"above 0 for problem: {params.problem}, as the data bring no validation set for the server",
-            "raise it",
+            "give a validation set (fit: validation=(X, y)), or raise it if each client has more than one sample",
         )
 
 

@@ -31,7 +31,9 @@ class FoundSets:
 
 def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, label: str) -> RawDataset:
     """record: of the features; the targets' is added. label: what complaints call the target."""
-    everything = np.concatenate(list(parts.y.values())) if _alike(parts.y) else _texts(parts.y)
+    for part, values in parts.y.items():
+        targets.require_present(label, values, part)
+    everything = np.concatenate(list(targets.one_kind(label, parts.y).values()))
     target = targets.described(label, everything, task)
     y = {part: targets.encoded(target, _like(everything, values), label) for part, values in parts.y.items()}
     names, owners = _owners(parts.owners, len(y["clients"]))
@@ -43,6 +45,8 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
         groups = np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
     classes = target["classes"]
     notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts.X)]
+    if len(classes) > targets.MOST_CLASSES and task == "auto":
+        notes.append(f"{label} is taken for {len(classes)} classes, such as {classes[0]!r}")
     empty = parts.X["clients"][:0], y["clients"][:0]
     return RawDataset(
         name,
@@ -61,15 +65,6 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _alike(y: dict[str, np.ndarray]) -> bool:
-    """Whether all targets are numbers, or none is."""
-    return len({values.dtype.kind in "iufb" for values in y.values()}) == 1
-
-
-def _texts(y: dict[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.array([targets.class_name(v) for v in values], dtype=object) for values in y.values()])
 
 
 def _like(everything: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -94,7 +89,10 @@ def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]
         raise UserError(
             f"data: there is one client only, {targets.class_name(distinct[0])!r}. Fix: data of at least two."
         )
-    return [targets.class_name(value) for value in distinct], which.reshape(-1).astype(np.int64)
+    names = [targets.class_name(value) for value in distinct]
+    if strange := [name for name in names if not name.isprintable()]:
+        raise UserError(f"data: the client's name {strange[0]!r} holds a line break or the like. Fix: rename it.")
+    return names, which.reshape(-1).astype(np.int64)
 
 
 # --------------------------------------------------------------------------------------------- notes
@@ -103,11 +101,22 @@ def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]
 def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
     if not classes:
         return []
-    notes = []
+    by_word: dict[str, str] = {}
+    notes = [
+        f"classes {other!r} and {name!r} differ by upper case or blanks alone: are they one?"
+        for name in classes
+        if (other := by_word.setdefault(name.strip().casefold(), name)) != name
+    ]
     held = {part: np.bincount(values, minlength=len(classes)) > 0 for part, values in y.items()}
     for part, there in held.items():
         if part == "clients":
             continue
+        if not (there & held["clients"]).any():
+            raise UserError(
+                f"{part}: none of its classes, such as {classes[int(there.argmax())]!r}, is a client's; theirs are"
+                f" {', '.join(repr(classes[c]) for c in np.flatnonzero(held['clients'])[:10].tolist())}. Fix: the same"
+                " names everywhere."
+            )
         alone = [classes[c] for c in np.flatnonzero(there & ~held["clients"]).tolist()]
         if alone:
             notes.append(f"class {', '.join(map(repr, alone))} is in the {part} set alone: no client can learn it")
@@ -158,32 +167,40 @@ def with_notes(raw: RawDataset, notes: Sequence[str]) -> RawDataset:
     return replace(raw, notes=(*raw.notes, *notes))
 
 
-def leaks(names: Sequence[str], columns: Sequence[np.ndarray], y: np.ndarray, classes: int) -> list[str]:
-    """Columns that tell the target by themselves, of at most 20,000 rows. columns: [M] each, nan = missing; y: encoded
-    targets, [M]."""
-    rows = np.linspace(0, len(y) - 1, min(len(y), 20_000)).astype(int)
+CELLS = 2_000_000
+"""Most that `with_leaks` looks at."""
+
+
+def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
+    """With notes on columns that tell the target by themselves. columns: what to call each -> its values, [M], of the
+    clients' rows; nan = missing."""
+    y = raw.train_labels[: len(next(iter(columns.values())))]
+    most = min(len(y), 20_000, max(1000, CELLS // len(columns)))
+    rows = np.linspace(0, len(y) - 1, most).astype(int)
     y, notes, words = y[rows], [], ": is it the label in other words?"
-    if classes and np.bincount(y).max() / len(y) > 0.95:
-        return []
-    for name, column in zip(names, columns, strict=True):
+    if raw.classes and np.bincount(y).max() / len(y) > 0.95:
+        return raw
+    for name, column in columns.items():
         values = column[rows]
         there = ~np.isnan(values)
         if there.sum() < 20:
             continue
-        if classes:
+        if raw.classes:
             share = _told(values[there], y[there])
             if share >= LEAK:
-                notes.append(f"column {name!r} gives away the class of {100 * share:.1f} % of the rows{words}")
+                notes.append(f"{name} gives away the class of {100 * share:.1f} % of the rows{words}")
         elif values[there].std() and abs(np.corrcoef(values[there], y[there])[0, 1]) > 0.999:
-            notes.append(f"column {name!r} goes along with the target nearly exactly{words}")
-    return notes
+            notes.append(f"{name} goes along with the target nearly exactly{words}")
+    return with_notes(raw, notes)
 
 
 def _told(values: np.ndarray, y: np.ndarray) -> float:
-    """Share of rows that have the commonest class of their value; of numbers with many values, of their 50th part."""
+    """Share of rows that have the commonest class of their value; where values are many, of their 50th part, or of ten
+    rows together."""
     distinct, bins = np.unique(values, return_inverse=True)
-    if len(distinct) > 50:
-        bins = np.searchsorted(np.quantile(values, np.linspace(0, 1, 51)[1:-1]), values)
+    most = min(50, len(values) // 10)
+    if len(distinct) > most:
+        bins = np.searchsorted(np.quantile(values, np.linspace(0, 1, most + 1)[1:-1]), values)
     table = np.zeros((int(bins.max()) + 1, int(y.max()) + 1), dtype=np.int64)
     np.add.at(table, (bins.reshape(-1), y), 1)
     return float(table.max(axis=1).sum() / len(y))

@@ -27,14 +27,28 @@ def described(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any
     values: a pandas Series, of the clients' rows; owners: whose they are, [M].
     """
     if is_number(values):
-        record, note = _number(name, numbers(values), owners)
-        return (record | {"date": True} if record and is_date(values) else record), note
+        found = numbers(values)
+        record, note = _number(name, found, owners)
+        if record and is_date(values):
+            return record | {"date": True}, note
+        if len(found) > 20 and (np.diff(found) == 1).all():
+            note = f"column {name!r} numbers the rows: should the model see it?"
+        return record, note
     return _category(name, values)
 
 
 def endless(values: np.ndarray) -> bool:
     """Whether a number is infinite, or as good as infinite; missing ones (nan) are not."""
     return bool((np.abs(values) > LARGEST).any())
+
+
+def require_finite(place: str, values: np.ndarray, fix: str) -> None:
+    """UserError naming the first number that is infinite, or as good as infinite. place: what the array is called."""
+    if values.dtype.kind == "f" and endless(values):
+        first = np.argwhere(np.abs(values) > LARGEST)[0].tolist()
+        at = ", ".join(map(str, first))
+        allowed = "" if np.isinf(values[tuple(first)]) else f", beyond {LARGEST:g}"
+        raise UserError(f"{place}[{at}] is {values[tuple(first)]:g}{allowed}. Fix: {fix}.")
 
 
 def standard(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
@@ -73,16 +87,33 @@ def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str
 
 
 def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None]:
-    counts = texts(values).value_counts()  # without missing ones
+    held = texts(values)
+    counts = held.value_counts()  # without missing ones
     found, rows, missing = len(counts), int(counts.sum()), bool(values.isna().any())
     if not found:
         return None, f"column {name!r} is empty and left out"
     if found == 1 and not missing:
         return None, f"column {name!r} is {counts.index[0]!r} throughout and left out"
+    odd = _odd(held, counts)
     if found > MOST_CATEGORIES and found > rows / 2:
-        return None, f"column {name!r} is left out: nearly every row has a text of its own there ({found} of {rows})"
+        some = f"such as {counts.index[0]!r} ({found} of {rows})"
+        return None, f"column {name!r} is left out: nearly every row has a text of its own there, {some}{odd}"
     kept = sorted(counts.index[:MOST_CATEGORIES].tolist())
     record = {"name": name, "kind": "category", "values": kept, "missing": missing}
     if found == len(kept):
-        return record, None
-    return record | {"others": True}, f"column {name!r}: {found} texts, of which the {len(kept)} commonest count"
+        return record, f"column {name!r} is taken for categories{odd}" if odd else None
+    return record | {"others": True}, f"column {name!r}: {found} texts, of which the {len(kept)} commonest count{odd}"
+
+
+def _odd(held: Any, counts: Any) -> str:
+    """What keeps texts that are mostly numbers from being a column of numbers; "" for other texts. held: a pandas
+    Series of texts; counts: how often each occurs."""
+    import pandas as pd
+
+    words = pd.to_numeric(pd.Series(counts.index), errors="coerce").isna().to_numpy()
+    rows, numbers = int(counts.sum()), int(counts[~words].sum())
+    if not words.any() or numbers <= rows / 2:
+        return ""
+    word = counts.index[words.argmax()]
+    row = int((held == word).to_numpy().argmax()) + 1
+    return f": {numbers} of {rows} cells are numbers, but {word!r} in row {row} is none"

@@ -24,9 +24,17 @@ DAY = 86_400e6
 def of_table(record: dict[str, Any], frame: Any, *, known: bool) -> np.ndarray:
     """float32 [M, features] of a pandas DataFrame with the record's columns, in any order. known: refuse a category
     that no client has; else it counts as none."""
-    absent = [column["name"] for column in record["columns"] if column["name"] not in frame.columns]
+    wanted = [column["name"] for column in record["columns"]]
+    if not hasattr(frame, "columns"):
+        raise ValueError(
+            f"data: a table is wanted, and this is {type(frame).__name__}. Fix: pandas.DataFrame(X, columns=[...]) with"
+            f" {', '.join(map(repr, wanted[:10]))}{' ...' if len(wanted) > 10 else ''}."
+        )
+    absent = [name for name in wanted if name not in frame.columns]
     if absent:
         raise ValueError(f"data: there is no column {absent[0]!r}. Fix: add it; its cells may be empty.")
+    if twice := [name for name in wanted if list(frame.columns).count(name) > 1]:
+        raise ValueError(f"data: column {twice[0]!r} is there twice. Fix: rename or drop one.")
     widths = [len(names(column)) for column in record["columns"]]
     out = np.zeros((len(frame), sum(widths)), dtype=np.float32)
     start = 0
@@ -108,27 +116,32 @@ def texts(values: Any) -> Any:
     return values.astype(str).astype(object).where(~missing, None)
 
 
-def _parsed(column: dict[str, Any], values: Any) -> np.ndarray:
-    """Numbers; ValueError for texts that are none."""
+def parsed(values: Any, *, date: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers, float64 [M], of a pandas Series of numbers or texts (dates in days), nan where missing or no number; and
+    where it holds a text that is none, bool [M]."""
     import pandas as pd
 
-    if is_number(values) and is_date(values) == bool(column.get("date")):
-        found = numbers(values)
+    if is_number(values) and is_date(values) == date:
+        return numbers(values), np.zeros(len(values), dtype=bool)
+    held = texts(values)
+    held = held.where(~held.isin(MISSING), None)
+    if date:
+        found = numbers(pd.to_datetime(held, errors="coerce", format="ISO8601"))
     else:
-        held = texts(values)
-        held = held.where(~held.isin(MISSING), None)
-        if column.get("date"):
-            found = numbers(pd.to_datetime(held, errors="coerce", format="ISO8601"))
-        else:
-            plain = held.replace({"True": "1", "False": "0"})
-            found = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        strange = held[held.notna().to_numpy() & np.isnan(found)]
-        if len(strange):
-            what, form = ("dates", ", such as 2026-01-31") if column.get("date") else ("numbers", "")
-            raise ValueError(
-                f"data: column {column['name']!r} holds texts, such as {strange.iloc[0]!r}, where the clients' rows"
-                f" hold {what}. Fix: correct it{form}."
-            )
+        plain = held.replace({"True": "1", "False": "0"})
+        found = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return found, held.notna().to_numpy() & np.isnan(found)
+
+
+def _parsed(column: dict[str, Any], values: Any) -> np.ndarray:
+    """Numbers; ValueError for texts that are none."""
+    found, strange = parsed(values, date=bool(column.get("date")))
+    if strange.any():
+        what, form = ("dates", ", such as 2026-01-31") if column.get("date") else ("numbers", "")
+        raise ValueError(
+            f"data: column {column['name']!r} holds texts, such as {str(values.iloc[int(strange.argmax())])!r}, where"
+            f" the clients' rows hold {what}. Fix: correct it{form}."
+        )
     if np.isinf(found).any():
         raise ValueError(f"data: column {column['name']!r} holds infinite numbers. Fix: leave those cells empty.")
     return found
@@ -140,12 +153,23 @@ def _parsed(column: dict[str, Any], values: Any) -> np.ndarray:
 def of_arrays(record: dict[str, Any], samples: Any) -> np.ndarray:
     """[M, C, H, W] of an array [M, ...]: uint8 of pixels, else float32; vectors have one pixel."""
     X = np.asarray(samples)
-    if list(X.shape[1:]) != record["shape"]:
-        raise ValueError(f"X: samples have the shape {list(X.shape[1:])}, not {record['shape']}. Fix: reshape them.")
+    if not X.ndim or list(X.shape[1:]) != record["shape"]:
+        wanted = ", ".join(map(str, ["m", *record["shape"]]))
+        fix = "X[None] for a single sample" if list(X.shape) == record["shape"] else "reshape it"
+        raise ValueError(f"X: its shape is {list(X.shape)}, and [{wanted}] is wanted. Fix: {fix}.")
+    X = as_numbers(X)
     if record["unit"] == "pixels":
-        return channels_first(X)
-    if X.dtype.kind not in "biuf":
-        raise ValueError(f"X: it holds {X.dtype}. Fix: numbers only.")
+        if X.dtype.kind == "f" or (X.size and (X.min() < 0 or X.max() > 255)):
+            raise ValueError(
+                f"X: it holds {X.dtype}{'' if X.dtype.kind == 'f' else ' beyond 0..255'}, and the clients' images are"
+                " uint8, 0 to 255. Fix: X.astype('uint8'), of floats in 0..1 (255 * X).round().astype('uint8')."
+            )
+        return channels_first(X.astype(np.uint8))
+    if record["unit"] == "images" and X.dtype == np.uint8 and np.dtype(record["dtype"]).kind == "f":
+        raise ValueError(
+            f"X: it holds uint8, and the clients' images are {record['dtype']}. Fix: convert it as theirs were, perhaps"
+            " by X / 255."
+        )
     X = X.astype(np.float64)
     if np.isinf(X).any():
         raise ValueError("X holds infinite numbers. Fix: nan stands for a missing number.")
@@ -160,6 +184,23 @@ def of_arrays(record: dict[str, Any], samples: Any) -> np.ndarray:
     kept = deviation > 0
     parts = [np.nan_to_num(scaled[:, kept], nan=0.0), missing[:, said.astype(bool)]]
     return np.concatenate(parts, axis=1).astype(np.float32)[:, :, None, None]
+
+
+def as_numbers(X: np.ndarray) -> np.ndarray:
+    """Numbers that are held as objects or texts as floats; ValueError names the first cell that is none."""
+    if X.dtype.kind in "biuf":
+        return X
+    if X.dtype.kind not in "OUS":
+        raise ValueError(f"X: it holds {X.dtype}. Fix: numbers only.")
+    import pandas as pd
+
+    cells = pd.Series(X.astype(object).reshape(-1))
+    found, strange = parsed(cells, date=False)
+    if strange.any():
+        first = int(strange.argmax())
+        place = ", ".join(map(str, np.unravel_index(first, X.shape)))
+        raise ValueError(f"X[{place}] is {cells[first]!r}, no number. Fix: correct it, or a DataFrame for categories.")
+    return found.reshape(X.shape)
 
 
 def channels_first(X: np.ndarray) -> np.ndarray:

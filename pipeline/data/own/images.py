@@ -15,6 +15,8 @@ from pipeline.errors import UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
+SETS = ("clients", "validation", "selection", "test")
+
 
 @dataclass(frozen=True)
 class Found:
@@ -49,7 +51,7 @@ def listed(path: Path) -> tuple[dict[str, list[Found]], int]:
         raise UserError(
             f"data.path: {path / 'clients'} holds no folder of a client. Fix: clients/<client>/<class>/<image>."
         )
-    for name in ("validation", "selection", "test"):
+    for name in SETS[1:]:
         if (path / name).is_dir():
             found[name], passed = _classes(path / name, "")
             others += passed
@@ -58,6 +60,11 @@ def listed(path: Path) -> tuple[dict[str, list[Found]], int]:
                     f"data.path: {path / name} has no image in <class>/. Fix: add some, or remove the folder."
                 )
     return found, others
+
+
+def passed_over(path: Path) -> list[str]:
+    """Names of folders that are none of the sets."""
+    return [folder.name for folder in _folders(path) if folder.name not in SETS]
 
 
 def _folders(path: Path) -> list[Path]:

@@ -3,6 +3,12 @@ and `test.*`."""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
+import itertools
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +16,8 @@ from pipeline.data.own.features import MISSING
 from pipeline.errors import UserError
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
+START = 65_536
+"""Bytes that are looked at first."""
 SETS = ("clients", "validation", "selection", "test")
 
 
@@ -25,12 +33,11 @@ def files(path: Path) -> dict[str, Path]:
         )
     found: dict[str, Path] = {}
     for file in sorted(path.iterdir()):
-        if file.suffix.lower() in SUFFIXES and file.stem in SETS and file.is_file():
-            if file.stem in found:
-                raise UserError(
-                    f"data.path: both {found[file.stem].name} and {file.name} are in {path}. Fix: keep one."
-                )
-            found[file.stem] = file
+        name = file.stem.lower()
+        if file.suffix.lower() in SUFFIXES and name in SETS and file.is_file():
+            if name in found:
+                raise UserError(f"data.path: both {found[name].name} and {file.name} are in {path}. Fix: keep one.")
+            found[name] = file
     if "clients" not in found:
         there = ", ".join(sorted(file.name for file in path.iterdir())[:5]) or "nothing"
         raise UserError(
@@ -40,6 +47,13 @@ def files(path: Path) -> dict[str, Path]:
     return {name: found[name] for name in SETS if name in found}
 
 
+def passed_over(path: Path, used: Collection[Path]) -> list[str]:
+    """A note on tables of a folder that are none of the sets."""
+    others = sorted(file.name for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file not in used)
+    sets = ", ".join(SETS)
+    return [f"{', '.join(others[:5])} in {path} is not read: the sets are called {sets}"] if others else []
+
+
 def read(file: Path) -> Any:
     """The table as a pandas DataFrame; texts as categories, missing values as such. UserError if it is none."""
     import pyarrow as pa
@@ -47,10 +61,12 @@ def read(file: Path) -> Any:
 
     if not file.stat().st_size:
         raise UserError(f"{file} is empty. Fix: write the table to it.")
+    if file.suffix.lower() != ".parquet" and not _is_text(file):
+        raise UserError(f"{file} cannot be read (it is no UTF-8 text). Fix: save it as UTF-8, or as what it is named.")
     try:
         table = pq.read_table(file) if file.suffix.lower() == ".parquet" else _text(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        reason = " ".join(str(error).split())
+        reason = "".join(letter for letter in " ".join(str(error).split()) if letter.isprintable())
         fix = "save it as UTF-8" if "UTF8" in reason else "correct the file"
         raise UserError(f"{file} cannot be read ({reason[:200]}). Fix: {fix}.") from None
     binary = file.suffix.lower() != ".parquet" and any(pa.types.is_binary(kind) for kind in table.schema.types)
@@ -73,18 +89,51 @@ def _names(table: Any) -> list[str]:
         return []
 
 
-def _text(file: Path) -> Any:
-    """A csv or tsv; columns are separated by commas or, if the first line has more of them, semicolons."""
-    from pyarrow import csv
-
+def _start(file: Path) -> bytes:
     with file.open("rb") as opened:
-        first = opened.readline()
-    separator = "\t" if file.suffix.lower() == ".tsv" else ";" if first.count(b";") > first.count(b",") else ","
-    return csv.read_csv(
+        return opened.read(START)
+
+
+def _is_text(file: Path) -> bool:
+    """Whether the beginning is UTF-8 without zeros."""
+    start = _start(file)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in start
+
+
+def _text(file: Path) -> Any:
+    """A csv or tsv. Columns are separated by what gives the first two lines the most columns, as many in both; decimals
+    have commas if no cell has a point and some have commas."""
+    from pyarrow import csv as arrow
+
+    start = _start(file).decode("utf-8", "ignore")
+    separator = _separator(start, file.suffix.lower())
+    cell = r"(?:^|{0})\"?-?\d+{1}\d+\"?(?={0}|\r|\n|$)"
+    points, commas = (re.search(cell.format(re.escape(separator), mark), start, re.MULTILINE) for mark in (r"\.", ","))
+    return arrow.read_csv(
         file,
-        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+        parse_options=arrow.ParseOptions(delimiter=separator, newlines_in_values=True),
+        convert_options=arrow.ConvertOptions(
+            null_values=MISSING, strings_can_be_null=True, decimal_point="," if commas and not points else "."
+        ),
     )
+
+
+def _separator(start: str, suffix: str) -> str:
+    usual = "\t" if suffix == ".tsv" else ","
+    best, most = usual, 1
+    for separator in (usual, *(each for each in ",;\t|" if each != usual)):
+        try:
+            rows = list(itertools.islice(csv.reader(io.StringIO(start, newline=""), delimiter=separator), 2))
+        except csv.Error:
+            continue
+        widths = {len(row) for row in rows}
+        if len(widths) == 1 and max(widths) > most:
+            best, most = separator, max(widths)
+    return best
 
 
 def _frame(table: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -53,23 +54,25 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
     features = {part: preprocessing.apply(record, samples) for part, samples in X.items()}
     targets = {part: _texts(values) for part, values in y.items()}
     parts = assembling.FoundSets(features, targets, owners, groups, notes)
-    return assembling.assembled(name, parts, record, task, "y")
+    raw = assembling.assembled(name, parts, record, task, "y")
+    if record["unit"] != "vectors":
+        return raw
+    return assembling.with_leaks(raw, {f"feature {i} of X": column for i, column in enumerate(X["clients"].T)})
 
 
 def _loaded(file: Path) -> dict[str, np.ndarray]:
     if file.exists() and not file.is_file():
         raise UserError(f"data.path: {file} is no file. Fix: the path of an .npz file.")
+    write = "numpy.savez(file, X=X, y=y, client=client)"
     try:
+        if file.exists() and not zipfile.is_zipfile(file):
+            raise UserError(f"data.path: {file} is no .npz file, which holds several arrays. Fix: {write}.")
         with np.load(file, allow_pickle=False) as opened:
-            if not hasattr(opened, "files"):
-                raise UserError(
-                    f"data.path: {file} is a single array. Fix: numpy.savez(file, X=X, y=y, client=client)."
-                )
             found = {name: opened[name] for name in opened.files}
     except FileNotFoundError:
         raise UserError(f"data.path: {file} does not exist. Fix: the path of an .npz file.") from None
     except UNREADABLE as error:
-        fix = "store numbers and texts, no Python objects" if "pickle" in str(error) else "write it by numpy.savez"
+        fix = "store numbers and texts, no Python objects" if "pickle" in str(error) else write
         raise UserError(f"data.path: {file} cannot be read ({' '.join(str(error).split())}). Fix: {fix}.") from None
     strange = [name for name in found if name not in KNOWN]
     if strange:
@@ -83,7 +86,7 @@ def _loaded(file: Path) -> dict[str, np.ndarray]:
 
 
 def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str) -> None:
-    from pipeline.data.own.columns import LARGEST, endless
+    from pipeline.data.own.columns import require_finite
 
     if X.dtype.kind not in "biuf":
         raise not_allowed(f"dtype of X{suffix}", str(X.dtype), "numbers", "encode categories, or take data.name: table")
@@ -97,8 +100,11 @@ def _require_fit(X: np.ndarray, y: np.ndarray, clients: np.ndarray, suffix: str)
         raise not_allowed(f"shape of y{suffix}", y.shape, f"[{len(X)}], one target per sample", "reshape it")
     if not len(X):
         raise UserError(f"X{suffix} holds no samples. Fix: store some, or leave it out.")
-    if endless(X):
-        raise UserError(f"X{suffix} holds infinite numbers, or some beyond {LARGEST:g}. Fix: nan for missing ones.")
+    if X.ndim > 2 and (X.dtype.kind == "f") != (clients.dtype.kind == "f"):
+        raise not_allowed(
+            f"dtype of X{suffix}", str(X.dtype), f"{clients.dtype}, as X", "one kind of pixels everywhere"
+        )
+    require_finite(f"X{suffix}", X, "nan for a missing number")
 
 
 def _texts(values: np.ndarray) -> np.ndarray:
@@ -115,7 +121,8 @@ def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any
     if clients.ndim > 2:
         sides = channels_first(clients[:1]).shape[2:]
         if sides[0] != sides[1]:
-            raise not_allowed("shape of X", clients.shape, "of square images", "pad or crop them")
+            allowed = "of square images: [m, H, W], [m, H, W, C] with 1 or 3 channels C, or [m, C, H, W]"
+            raise not_allowed("shape of X", clients.shape, allowed, "pad, crop or transpose them")
         if clients.dtype == np.uint8:
             return record | {"unit": "pixels"}, []
         if np.isnan(clients).any():

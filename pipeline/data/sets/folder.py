@@ -21,10 +21,13 @@ def read(contents: Contents, data: Any) -> RawDataset:
     from pipeline.data.own import assembling, images
 
     check(data)
-    listed, others = images.listed(Path(data.path).expanduser())
+    place = Path(data.path).expanduser()
+    listed, others = images.listed(place)
     files = [found.file for part in listed.values() for found in part]
     size, channels, unreadable, mixed = images.form(files, data.image_size, data.channels)
     notes = [f"{others} files are no images and were passed over"] if others else []
+    if strange := images.passed_over(place):
+        notes.append(f"{', '.join(strange[:5])} in {place} is not read: the sets are called {', '.join(images.SETS)}")
     if unreadable:
         some = ", ".join(map(str, unreadable[:5]))
         some += f" and {len(unreadable) - 5} more" if len(unreadable) > 5 else ""
@@ -33,7 +36,15 @@ def read(contents: Contents, data: Any) -> RawDataset:
                 f"data: cannot be read: {some}. Fix: replace or remove them, or data.skip_unreadable: true."
             )
         notes.append(f"left out, as they cannot be read: {some}")
+        held = {(part, each.client) for part, found in listed.items() for each in found}
         listed = {part: [each for each in found if each.file not in set(unreadable)] for part, found in listed.items()}
+        gone = sorted(held - {(part, each.client) for part, found in listed.items() for each in found})
+        for part, client in gone:
+            if part != "clients":
+                raise UserError(
+                    f"data: no image of the {part} set can be read. Fix: replace them, or remove the folder."
+                )
+            notes.append(f"client {client!r} is left out: none of its images can be read")
     if mixed:
         notes.append(f"images of several sizes, all brought to {size} x {size} pixels")
     X = {part: images.read([each.file for each in found], size, channels) for part, found in listed.items()}

@@ -35,10 +35,11 @@ def check(data: Any) -> None:
 
 
 def read(contents: Contents, data: Any) -> RawDataset:
-    from pipeline.data.own import tables
+    from pipeline.data.own import assembling, tables
 
     check(data)
-    files = tables.files(Path(data.path).expanduser())
+    place = Path(data.path).expanduser()
+    files = tables.files(place)
     frames = {part: tables.read(file) for part, file in files.items()}
     clients = frames["clients"]
     for key in ("label", "client", "group"):
@@ -50,20 +51,23 @@ def read(contents: Contents, data: Any) -> RawDataset:
             _require("column", column, frame, files[part])
     owners = _texts(clients[data.client]) if data.client else None
     groups = {part: _groups(data.group, frame, files[part]) for part, frame in frames.items()} if data.group else None
-    return from_frames(frames, chosen, data.label, owners, groups, data.name, data.task)
+    targets = {part: _texts(frame[data.label]) for part, frame in frames.items()}
+    raw = from_frames(frames, targets, chosen, owners, groups, data.name, data.task, f"data.label {data.label!r}")
+    return assembling.with_notes(raw, tables.passed_over(place, files.values()) if place.is_dir() else [])
 
 
 def from_frames(
     frames: dict[str, Any],
+    targets: dict[str, np.ndarray],
     chosen: list[str],
-    label: str,
     owners: np.ndarray | None,
     groups: dict[str, np.ndarray] | None,
     name: str,
     task: str,
+    label: str,
 ) -> RawDataset:
-    """frames: of each set that there is, emptied on the way. chosen: the columns to predict from; label: to predict.
-    owners, groups: as in `pipeline.data.own.assembling.FoundSets`."""
+    """frames: of each set that there is, emptied on the way. chosen: the columns to predict from. label: what
+    complaints call the targets. owners, groups: as in `pipeline.data.own.assembling.FoundSets`."""
     from pipeline.data.own import assembling, columns, preprocessing
 
     clients = frames["clients"]
@@ -74,7 +78,6 @@ def from_frames(
     record: dict[str, Any] = {"kind": "table", "columns": [column for column, _ in found if column]}
     if not record["columns"]:
         raise UserError(f"data: none of the columns {', '.join(map(repr, chosen))} says anything. Fix: other columns.")
-    targets = {part: _texts(frame[label]) for part, frame in frames.items()}
     kept = [column["name"] for column in record["columns"]]
     codes = [_numbers(clients[column]) for column in kept]
     notes = [note for _, note in found if note]
@@ -85,12 +88,15 @@ def from_frames(
         frame = frames.pop(part)
         if part != "clients":
             notes += _strange(record, frame, part)
-        X[part] = preprocessing.apply(record, frame)
+        try:
+            X[part] = preprocessing.apply(record, frame)
+        except UserError as error:
+            raise UserError(f"{part}: {str(error).removeprefix('data: ')}") from None
     parts = assembling.FoundSets(X, targets, owners, groups, notes)
-    raw = assembling.assembled(name, parts, record, task, f"data.label {label!r}")
-    y = raw.train_labels[: len(codes[0])]
-    leaks = assembling.leaks(kept, codes, y, raw.classes)
-    return assembling.with_notes(raw, leaks)
+    raw = assembling.assembled(name, parts, record, task, label)
+    return assembling.with_leaks(
+        raw, {f"column {column!r}": values for column, values in zip(kept, codes, strict=True)}
+    )
 
 
 def _strange(record: dict[str, Any], frame: Any, part: str) -> list[str]:

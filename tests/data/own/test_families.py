@@ -34,6 +34,7 @@ METHODS = {
     "fedavg": {},
     "a_fedpd": {},
     "fedbio": {"problem": "fair"},
+    "exact_gradient": {},
 }
 
 

@@ -65,6 +65,12 @@ def as_npz(**more: Any) -> Callable[[Path], Path]:
     return write
 
 
+def single_array(place: Path) -> Path:
+    with (place / "a.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    return place / "a.npz"
+
+
 def same(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
@@ -72,6 +78,11 @@ def same(frame: pd.DataFrame) -> pd.DataFrame:
 def new(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (4, 4)).save(path)
+
+
+def spoilt(path: Path) -> None:
+    new(path)
+    path.write_bytes(b"no image")
 
 
 MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
@@ -93,6 +104,13 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (TABLE, as_text(""), r"t\.csv is empty"),
     (TABLE, as_text("place,age,label\n"), r"t\.csv holds no rows"),
     (TABLE, as_text("place,age,label\nA,1\n"), r"t\.csv cannot be read"),
+    (TABLE, as_text("place,age,label\nA,1,ja\n".encode("utf-16")), r"cannot be read \(it is no UTF-8 text\)"),
+    (TABLE, as_text(bytes(4000)), r"t\.csv cannot be read \(it is no UTF-8 text\)"),
+    (
+        TABLE,
+        as_csv(lambda f: f.replace({"place": {"Graz": "Graz\n2"}})),
+        r"client's name 'Graz\\n2' holds a line break",
+    ),
     (TABLE, as_text("place,age,label\nK\xf6ln,1,ja\n".encode("latin-1")), r"cannot be read.*save it as UTF-8"),
     (TABLE, as_text("place,age,age,label\nA,1,2,ja\nB,1,2,no\n"), r"column 'age' is there twice"),
     (TABLE, as_text(b"PAR1 no", "t.parquet"), r"t\.parquet cannot be read"),
@@ -103,6 +121,21 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (TABLE | {"data__task": "regression"}, as_csv(), r"it holds texts.*data\.task is regression"),
     (TABLE | {"data__label": "age", "data__task": "regression"}, as_csv(), r"age.*have no value there"),
     (TABLE, as_csv(lambda f: f.assign(score=np.inf)), r"column 'score' holds infinite numbers"),
+    (
+        TABLE | {"data__label": "score"},
+        as_csv(lambda f: f.astype({"score": object}).assign(score=["12 kg", *f["score"][1:]])),
+        r"'score': '12 kg' is no number, and 59 of 60",
+    ),
+    (
+        TABLE | {"data__label": "score"},
+        two_tables(clients=same, validation=lambda f: f.assign(score="old")),
+        r"'score': it is 'old' in row 1 of validation, and clients holds numbers",
+    ),
+    (
+        TABLE,
+        two_tables(clients=same, test=lambda f: f.assign(label=f["label"].where(f.index != 4))),
+        r"'label': 1 of 60 samples \(test\) have no value there, the first in row 5",
+    ),
     (TABLE | {"data__group": "job"}, as_csv(), r"data\.group: column 'job'.*empty cells"),
     (TABLE, two_tables(train=same), r"holds no clients\.csv"),
     (
@@ -113,7 +146,7 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (
         TABLE,
         two_tables(clients=same, test=lambda f: f.assign(age="old")),
-        r"column 'age' holds texts, such as 'old', where the clients' rows hold numbers",
+        r"test: column 'age' holds texts, such as 'old', where the clients' rows hold numbers",
     ),
     (TABLE | {"data__test_share": 0.0}, as_csv(), r"data\.test_share = 0\.0"),
     (TABLE | {"data__test_share": 0.9}, as_csv(), r"data\.test_share = 0\.9 .*at most 0\.5"),
@@ -137,6 +170,11 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
         images(lambda scans: (scans / "clients" / "Graz" / "leer" / "0.png").write_bytes(b"")),
         r"cannot be read: .*0\.png\. Fix: .*data\.skip_unreadable",
     ),
+    (
+        FOLDER | {"data__skip_unreadable": True},
+        images(lambda scans: spoilt(scans / "test" / "leer" / "0.png")),
+        r"no image of the test set can be read",
+    ),
     (FOLDER | {"data__channels": 2}, images(), r"data\.channels = 2"),
     (FOLDER | {"data__image_size": 0}, images(), r"data\.image_size = 0"),
     (
@@ -146,14 +184,21 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     ),
     # arrays
     (ARRAYS, lambda place: place / "a.npz", r"a\.npz does not exist"),
-    (ARRAYS, as_text(b"nothing", "a.npz"), r"a\.npz cannot be read"),
+    (ARRAYS, as_text(b"nothing", "a.npz"), r"a\.npz is no \.npz file"),
+    (ARRAYS, as_text(b"PK\5\6" + bytes(18), "a.npz"), r"no array"),
+    (ARRAYS, single_array, r"a\.npz is no \.npz file, which holds several arrays"),
     (ARRAYS, as_npz(y=None), r"no array 'y'"),
     (ARRAYS, as_npz(labels=np.zeros(30)), r"array 'labels' has no meaning here"),
     (ARRAYS, as_npz(y=np.arange(29)), r"shape of y = \(29,\)"),
     (ARRAYS, as_npz(client=np.arange(29)), r"client has the shape"),
     (ARRAYS, as_npz(X=np.array([["a"] * 4] * 30)), r"dtype of X"),
     (ARRAYS, as_npz(X=np.zeros((30, 4))), r"every feature is constant"),
-    (ARRAYS, as_npz(X=np.full((30, 4), np.inf)), r"X holds infinite numbers"),
+    (ARRAYS, as_npz(X=np.full((30, 4), np.inf)), r"X\[0, 0\] is inf"),
+    (
+        ARRAYS,
+        as_npz(X=np.zeros((30, 4, 4), np.uint8), X_test=np.ones((3, 4, 4)), y_test=np.arange(3) % 2),
+        r"dtype of X_test = 'float64' is not allowed: it must be uint8, as X",
+    ),
     (ARRAYS, as_npz(X=np.zeros((30, 4, 6), dtype=np.uint8)), r"shape of X .*square"),
     (ARRAYS, as_npz(X_test=np.zeros((3, 5)), y_test=np.zeros(3)), r"shape of X_test"),
     (ARRAYS, as_npz(X_test=np.zeros((3, 4))), r"no array 'y_test'"),

@@ -50,7 +50,7 @@ def test_a_table_becomes_features_by_a_record_that_serves_too(tmp_path):
     assert 0.8 < X[there, 0].std() < 1.2
     assert (X[:, 2:].sum(1) == 1).all()
     record = json.loads((tmp_path / "raw" / "preprocessing.json").read_text())
-    assert record["target"] == {"classes": ["ja", "nein"]}
+    assert record["target"] == {"classes": ["ja", "nein"], "given": "texts"}
     assert np.array_equal(preprocessing.apply(record, frame[["job", "age", "country"]]), raw.train_images)
     assert (raw.client_names, params.partition.scheme, params.model.name) == (
         tuple(sorted(CLIENTS)),
@@ -91,6 +91,45 @@ def test_a_folder_of_tables_gives_the_servers_sets(tmp_path, suffix):
     assert partition.sizes.sum() == 200
     assert not len(partition.server_test)
     assert partition.settings["held_out"] == {name: [0, 0, 0] for name in sorted(CLIENTS)}
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "decimal"),
+    [
+        ("t.csv", ",", "."),
+        ("t.csv", ";", "."),
+        ("t.csv", ";", ","),
+        ("t.csv", "\t", ","),
+        ("t.csv", "|", "."),
+        ("t.tsv", ",", "."),
+    ],
+)
+def test_separators_and_decimal_commas(tmp_path, name, separator, decimal):
+    frame = table().rename(columns={"age": "age, in years, months, days, and hours"})
+    _, plain, _ = made(tmp_path / "plain", **TABLE, data__path=csv(tmp_path, frame))
+    frame.to_csv(tmp_path / name, index=False, sep=separator, decimal=decimal)
+    _, raw, _ = made(tmp_path / "other", **TABLE, data__path=str(tmp_path / name))
+    assert np.array_equal(raw.train_images, plain.train_images)
+
+
+def test_a_stray_text_among_numbers_and_chance_are_told_apart(tmp_path):
+    frame = table(40)
+    frame["score"] = frame["score"].round(0).astype(int).astype(object)
+    frame.loc[3, "score"] = "n.b."
+    frame["luck"] = np.random.default_rng(0).normal(size=40)  # every value has one row, and so one class
+    text = notes_of(tmp_path, **TABLE, data__path=csv(tmp_path, frame))
+    assert "column 'score' is taken for categories: 39 of 40 cells are numbers, but 'n.b.' in row 4 is none" in text
+    assert "gives away" not in text
+
+
+def test_classes_that_may_be_a_mistake_are_noted(tmp_path):
+    frame = table(60)
+    frame.loc[0, "label"] = "Ja "
+    path = csv(tmp_path, frame)
+    assert "classes 'Ja ' and 'ja' differ by upper case or blanks alone" in notes_of(tmp_path, **TABLE, data__path=path)
+    frame["rate"] = frame["score"].map("{:.0%}".format)
+    text = notes_of(tmp_path, **TABLE | {"data__label": "rate"}, data__path=csv(tmp_path, frame))
+    assert "data.label 'rate' is taken for" in text
 
 
 def test_shares_are_held_out_evenly_and_groups_stay_together(tmp_path):
@@ -153,16 +192,20 @@ def test_what_looks_odd_is_told(tmp_path):
     frame["verdict"] = np.where(frame["label"] == "ja", 1, 0)
     frame["key"] = [f"row {i}" for i in range(len(frame))]
     frame.loc[len(frame)] = {**frame.iloc[0].to_dict(), "place": "alone"}
+    frame["number"] = np.arange(len(frame))
     place = tmp_path / "tables"
     place.mkdir()
     frame.to_csv(place / "clients.csv", index=False)
-    frame[:30].replace({"label": {"nein": "vielleicht"}}).to_csv(place / "test.csv", index=False)
+    frame[:30].replace({"label": {"nein": "vielleicht"}}).to_csv(place / "Test.csv", index=False)
+    frame.to_csv(place / "validate.csv", index=False)
     text = notes_of(
-        tmp_path, **TABLE, data__path=str(place), data__features=["age", "job", "country", "verdict", "key"]
+        tmp_path, **TABLE, data__path=str(place), data__features=["age", "job", "country", "verdict", "key", "number"]
     )
     for line in (
         "column 'country' is 'DE' throughout and left out",
-        "column 'key' is left out: nearly every row has a text of its own",
+        "column 'key' is left out: nearly every row has a text of its own there, such as 'row 0' (300 of 301)",
+        "column 'number' numbers the rows",
+        "validate.csv in ",
         "column 'verdict' gives away the class of 100.0 % of the rows",
         "class 'vielleicht' is in the test set alone",
         "class 'nein' is missing in the test set",
@@ -206,12 +249,17 @@ def test_unreadable_images_are_named_and_skipped_only_if_asked(tmp_path):
     scans = folder(tmp_path / "scans")
     (scans / "clients" / "Graz" / "leer" / "broken.png").write_bytes(b"no image")
     (scans / "clients" / "Graz" / "leer" / "notes.txt").write_text("notes")
+    (scans / "Validation").mkdir()
     keys = {"data__name": "folder", "data__path": str(scans)}
     with pytest.raises(UserError, match=r"cannot be read: .*broken\.png\. Fix: .*skip_unreadable"):
         notes_of(tmp_path, **keys)
     text = notes_of(tmp_path, **keys, data__skip_unreadable=True)
     assert "broken.png" in text
     assert "1 files are no images" in text
+    assert "note: Validation in " in text
+    for file in (scans / "clients" / "Graz").rglob("*.png"):
+        file.write_bytes(b"no image")
+    assert "client 'Graz' is left out" in notes_of(tmp_path, **keys, data__skip_unreadable=True)
 
 
 # -------------------------------------------------------------------------------------------- arrays
