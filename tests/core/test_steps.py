@@ -6,12 +6,13 @@ import math
 import pytest
 import torch
 
-from pipeline.methods import ALGORITHMS
+from pipeline.methods import ALGORITHMS, Participation
 from pipeline.methods.client_weighting.common import steps
 from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle, LoopOracle
 from pipeline.oracles.functional import FunctionalOracle
 from pipeline.problems.toy import Toy
+from pipeline.training.loop import Loop
 from tests.core.helpers import make_context
 from tests.core.test_residual_dual import scalar
 
@@ -153,6 +154,38 @@ def test_the_schedule_shortens_what_the_limit_leaves():
     context = dataclasses.replace(context_for(), step_sizes={"w": 5.0}, schedule=0.5)
     memory = steps.curvature(context, tensor(0.0))
     torch.testing.assert_close(5.0 * steps.shortening(context, memory, tensor(0.0), tensor(1.0)), tensor(1 / 3)[0])
+
+
+@pytest.mark.parametrize(
+    ("memory", "participation", "expected"),
+    [({}, 0.25, (1.0, 1.5 / 4.0, 1.5 / 2.8)), ({"G": None}, 0.25, (1.0, 0.75 / 4.0, 0.75 / (4.0 * 0.7**0.5)))],
+)
+def test_the_step_is_within_the_curvature_that_the_last_move_has_met(memory, participation, expected):
+    """f_0 has the curvature 0. w moves from 1 to .5 and the direction from 5 to -15: the quotient is 40, with eta_w = .1
+    pi = 4, allowed are 3/2. Then the direction stays: pi = .7 x 4. With remembered answers sqrt(.25) of that is
+    allowed, and sqrt(.7) kept."""
+    context = context_for(scalar(0.0, 1.0, [1.0, 1.0], [0.0, 2.0]))
+    context = dataclasses.replace(context, federation=Participation("fixed", participation, batch_size=1))
+    memory = memory | steps.curvature(context, tensor(1.0))
+    for (w, direction), shortened in zip(((1.0, 5.0), (0.5, -15.0), (0.0, -15.0)), expected, strict=True):
+        got = steps.shortening(context, memory, tensor(w), tensor(direction))
+        torch.testing.assert_close(got, tensor(shortened)[0])
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("name", ["primal_dual", "rfho", "fednest", "sustain", "average"])
+def test_a_client_of_another_scale_does_not_let_a_regression_diverge(name, participation):
+    """Least squares, two clients and the server at curvature 1, a third client at 100: a full step of the defaults is
+    over 10 times too long, and the server's curvature does not say so."""
+    toy = scalar(1.0, 0.0, [1.0, 1.0, 100.0], [0.1, -0.1, 0.5])
+    algorithm = ALGORITHMS[name]
+    context = make_context(algorithm.options(), toy, participation=participation)
+    loop = Loop(algorithm, context, 300)
+    start = float(loop.state.variables["w"].abs())
+    for _ in range(300):
+        loop.step()
+        assert float(loop.state.variables["w"].abs()) < 100 * (1 + start)
+    assert float(loop.state.variables["w"].abs()) < 1.0
 
 
 def test_without_a_limit_directions_are_as_they_are():

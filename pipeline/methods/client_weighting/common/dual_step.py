@@ -36,8 +36,9 @@ With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts i
     (2 - p)(2 - q) > 2 eta_w a .
 
 The limits of `common.steps` keep p within c, as far as f_0's curvature stands for h, q within 1/2 along lambda, and
-with the first the right-hand side within 2 c a / (Gamma h). At p = c = 2 the condition fails for any a > 0. Most steps
-are below, since the limit takes the largest of the recent curvatures and the schedule shortens what it leaves.
+with the first the right-hand side within 2 c a / (Gamma h). At p = c = 2 the condition fails for any a > 0, and a
+regression ends at infinity there. So a second limit keeps p + eta_w a, which the last move has met, within 3/4 c; with
+a = h and q = 1/2 the condition is p + eta_w a < 6 (Gamma + 1) / (3 Gamma + 4), which is 1.87 at Gamma = 4.
 
 For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
 eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times
