@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.partition import check
+from pipeline.data.schemes.base import default_groups
 from pipeline.data.schemes.dirichlet import _dealt_in_turn
 from pipeline.data.schemes.quantity import power_law_sizes
 from tests.data.dealing import GROUPS, LABELS, make, part, part_labels, true_labels
@@ -209,3 +210,8 @@ def test_every_client_s_label_noise_is_its_own():
 
 def test_without_clean_clients_there_is_no_oracle():
     assert make("label_noise", rates=[0.5, 0.5]).oracle_weights().tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("classes", "groups"), [(2, [[0], [1]]), (3, [[0], [1], [2]]), (5, [[0, 1], [2, 3], [4]])])
+def test_no_group_of_few_labels_is_empty(classes, groups):
+    assert default_groups(classes) == groups

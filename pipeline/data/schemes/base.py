@@ -158,9 +158,9 @@ def require_rates(key: str, rates: list[float]) -> None:
 
 
 def default_groups(classes: int) -> list[list[int]]:
-    """Label groups of the three clean clients: the first half, the next three tenths, the rest."""
+    """Label groups of the clean clients: the first half, the next three tenths, the rest; of two labels, two groups."""
     a, b = classes // 2, classes * 8 // 10
-    return [list(range(a)), list(range(a, b)), list(range(b, classes))]
+    return [group for group in (list(range(a)), list(range(a, b)), list(range(b, classes))) if group]
 
 
 def shuffled_by_label(labels: np.ndarray, classes: int, draw: Draw, purpose: str) -> list[np.ndarray]:
