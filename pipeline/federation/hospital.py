@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from pipeline.config import own_code
 from pipeline.config.spec import override
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError
-from pipeline.federation import problems
+from pipeline.federation import measuring, problems
+from pipeline.federation.holdings import Holdings
 from pipeline.federation.messages import Message
 from pipeline.federation.privacy import Privacy
 from pipeline.federation.settings import SiteSettings
@@ -24,9 +23,7 @@ from pipeline.problems.toy import Toy
 
 def site_of(settings: SiteSettings, folder: Path) -> Site:
     """The site with its data read. Raises UserError for what is wrong with either."""
-    data = settings.data
-    reader = own_code.found_at("data.reader", data.reader, None, "function", " (path, **options)")
-    X, y, columns = reader(folder / data.path, **data.options)
+    holdings = Holdings.read(settings.data, folder)
     store, chosen = folder / settings.store, settings.privacy
     store.mkdir(parents=True, exist_ok=True)
     privacy = None
@@ -37,10 +34,9 @@ def site_of(settings: SiteSettings, folder: Path) -> Site:
         raise UserError("site.yaml: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
 
     def build(setup: Message) -> SiteTask:
-        return _part(settings, X, y, setup)
+        return _part(settings, holdings, setup)
 
-    facts = {"samples": len(y), "shape": list(X.shape[1:]), "columns": columns}
-    return Site(settings.name, build, facts, privacy, store)
+    return Site(settings.name, build, holdings.describe, privacy, store)
 
 
 def warm_up() -> None:
@@ -51,7 +47,7 @@ def warm_up() -> None:
     oracle.gradients_and_products(w, w, oracle.draw(0, torch.tensor([0]), 1))
 
 
-def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> SiteTask:
+def _part(settings: SiteSettings, holdings: Holdings, setup: Message) -> SiteTask:
     """This site's part in the run that the server describes."""
     facts = setup.facts
     wanted: dict[str, Any] = facts["params"]
@@ -62,7 +58,10 @@ def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) 
     client = facts["sites"].index(settings.name)
     scaling = Scaling(**setup.tensors) if setup.tensors else None
     dtype = problems.dtype_of(params)
-    data = problems.site_data((X, y), client, facts["sizes"], facts["classes"], scaling, dtype)
-    context = problems.context_of(params, problems.problem_of(params, data))
+    own = holdings.dealt(facts["apart"], params.seed, client)
+    data = problems.site_data(own, client, facts["sizes"], facts["classes"], scaling, dtype)
+    problem = problems.problem_of(params, data)
+    context = problems.context_of(params, problem)
     floats = torch.bfloat16 if facts["payload"] == "bfloat16" else None
-    return SiteTask(params.method, context, frozenset([client]), floats, dtype)
+    figures = measuring.figures(measuring.alone(problem, client)) if facts["apart"] else None
+    return SiteTask(params.method, context, frozenset([client]), floats, dtype, figures)

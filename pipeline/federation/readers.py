@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import csv
+import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pipeline.config import own_code
 from pipeline.data.arrays import require_finite
 from pipeline.errors import UserError
+from pipeline.federation.settings import Reader
 
 Table = tuple[np.ndarray, np.ndarray, list[str]]
 """X [m, ...], labels y [m] from 0 on, and what identifies the columns: all participants must have the same."""
+
+
+def reading(settings: Reader) -> Callable[[Path], Table]:
+    """The reader that the settings name, with its options. UserError for options that it does not have, and for
+    anything but a table."""
+    reader: Any = own_code.found_at("data.reader", settings.reader, None, "function", " (path, **options)")
+    try:
+        inspect.signature(reader).bind(Path(), **settings.options)
+    except TypeError as error:
+        raise UserError(
+            f"data.options = {settings.options}: {settings.reader} has {error}. Fix: its options."
+        ) from None
+
+    def read(path: Path) -> Table:
+        table = reader(path, **settings.options)
+        try:
+            X, y, names = table
+            return np.asarray(X), np.asarray(y), [str(name) for name in names]
+        except (TypeError, ValueError):
+            raise UserError(
+                f"data.reader = {settings.reader!r} returned {type(table).__name__}. Fix: (X, y, names of the columns)."
+            ) from None
+
+    return read
 
 
 def csv_file(path: Path, label: str = "label") -> Table:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.spec import dotted
+from pipeline.federation import measuring, model
 from pipeline.federation.hub import Hub
 from pipeline.federation.settings import Server
 from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use
+from pipeline.problems.base import ClientHeldUpper
 from pipeline.report import figures, matrices, tables
 from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
@@ -77,9 +79,12 @@ def write(
     save_variables(folder / "models" / "model.pt", served.variables)
     history.export(results)
     record.save(folder / "models" / "training.json")
-    found = outcome(problem, served.variables)
-    tested: Any = found.test
     rows = read_history(results / "history.csv")
+    if isinstance(problem, ClientHeldUpper):
+        found = measuring.Figures(hub, problem).outcome(served.variables, rows[served.round])
+    else:
+        found = outcome(problem, served.variables)
+    tested: Any = found.test
     facts = (
         run_facts(record)
         | {
@@ -88,6 +93,9 @@ def write(
             "test_loss": tested.loss,
             "selection_accuracy": getattr(found.selection, "accuracy", None),
             "validation_loss": found.validation_loss,
+        }
+        | found.measures
+        | {
             "exchanges": hub.tally.exchanges,
             "answers_left_out": sum(int(row.get("answers_left_out") or 0) for row in rows),
             "bytes_up": hub.tally.bytes_up,
@@ -112,7 +120,7 @@ def write(
         clients,
         rows,
         read_weights(results)["weights"],
-        test=tested,
+        test=tested if len(tested.confusion) else None,
         holdings=Holdings(sets | {"test": len(data.test_labels)}, columns=_spent(hub)),
         remarks=troubles(facts, rows),
         command=COMMANDS.format(sites=", ".join(names)),
@@ -121,7 +129,13 @@ def write(
         repeatable=False,
     )
     write_page(story, results / "report.html")
-    return "\n".join([tables.client_table(clients), "", tables.headline(facts), *said])
+    headline = tables.headline(facts) if tested.accuracy is not None else "no site has tested the last model"
+    return "\n".join([tables.client_table(clients), "", headline, *said])
+
+
+def export(folder: Path, task: Task, served: Served, columns: list[str], shape: list[int]) -> None:
+    """models/mlflow, for use."""
+    model.export(folder / "models", task.problem, served.variables, columns, shape)
 
 
 def given(params: Params) -> dict[str, Any]:
@@ -150,7 +164,8 @@ def _plots(results: Path, found: Outcome, clients: Clients) -> None:
     columns = (column(rows, name) for name in ("round", "test_accuracy", "validation_loss"))
     figures.save(figures.accuracy_and_loss(*columns), plots / "accuracy_and_loss.png")
     tested: Any = found.test
-    figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
+    if len(tested.confusion):
+        figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
 
 
 def send(params: Resolved, folder: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.config.spec import PositiveFloat, Section, param, section
+from pipeline.config.spec import Fraction, PositiveFloat, Section, param, section
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class SiteData(Reader):
     """The site's own samples; they never leave it."""
 
     path: str = param("data.csv", "the file or folder that the reader is given")
+    validation: Fraction | str = param(
+        0.2, "samples of its own for a problem whose upper level lies with the sites: a share of these, or a file"
+    )
+    test: Fraction | str = param(0.2, "samples of its own that local heads are tested on: a share of these, or a file")
 
 
 @dataclass(frozen=True)

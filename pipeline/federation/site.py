@@ -7,7 +7,7 @@ the simulator would have had for its clients.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,22 @@ from pipeline.methods.base import Algorithm, StepContext
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.consensus.common.local_training import Rule, train
 from pipeline.oracles.weighting import FusedOracle
-from pipeline.problems.base import Batch
+from pipeline.problems.base import Batch, Variables
 
 Answer = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
 class SiteTask:
-    """What a site knows of a run. clients: ids of its own. context: with a problem that holds their samples."""
+    """What a site knows of a run. clients: ids of its own. context: with a problem that holds their samples. figures:
+    what it finds on these, and on how many; None = such a run asks for none."""
 
     algorithm: Algorithm[Any]
     context: StepContext
     clients: frozenset[int]
     floats: torch.dtype | None = None
     dtype: torch.dtype = torch.float32
+    figures: Callable[[Variables], tuple[dict[str, float], int]] | None = None
 
 
 def _product_with_inner(oracle: FusedOracle, batch: Batch, w: Tensor, lam: Tensor) -> Answer:
@@ -55,18 +57,19 @@ FUNCTIONS: dict[str, Callable[..., Answer]] = {
 
 
 class Site:
-    """describe: what the server learns before a run. build: from the server's settings to this site's part in it.
+    """describe: what the server learns before a run, by the parts that are set aside in it. build: from the server's
+    settings to this site's part in it.
     store: folder for what its clients keep; None = nothing outlives the process."""
 
     def __init__(
         self,
         name: str,
         build: Callable[[Message], SiteTask],
-        describe: dict[str, Any] | None = None,
+        describe: Callable[[Sequence[str]], dict[str, Any]] = lambda apart: {},
         privacy: Privacy | None = None,
         store: Path | None = None,
     ) -> None:
-        self.name, self._build, self._facts = name, build, describe or {}
+        self.name, self._build, self._describe = name, build, describe
         self.privacy, self._store = privacy, store
         self._part: SiteTask | None = None
         self._set_up: dict[str, Any] | None = None
@@ -80,11 +83,11 @@ class Site:
             found = Message("refused", {"why": str(spent), "for good": True})
         except Exception as error:  # the server names it; the site stays
             found = Message("refused", {"why": f"{type(error).__name__}: {error}"})
-        return encode(found, self._part.floats if self._part else None)
+        return encode(found, self._part.floats if self._part and found.kind != "figures" else None)
 
     def _answer(self, question: Message) -> Message:
         if question.kind == "describe":
-            return Message("description", self._facts)
+            return Message("description", self._describe(question.facts.get("apart", ())))
         if question.kind == "setup":
             return self._setup(question)
         if self._part is None:
@@ -94,19 +97,21 @@ class Site:
             return self._ask(question)
         if self._runner is None:
             raise Malformed(f"this method has no question {question.kind!r}")
-        answers = {"step": self._runner.step, "sums": self._runner.sums, "save": self._save, "restore": self._restore}
+        answers = {"step": self._runner.step, "sums": self._runner.sums, "measure": self._measure}
+        answers |= {"save": self._save, "restore": self._restore}
         if question.kind not in answers:
             raise Malformed(f"there is no question {question.kind!r}")
         found = answers[question.kind](question)
         return self._released(found) if question.kind in ("step", "sums") else found
 
     def _setup(self, question: Message) -> Message:
-        if question.facts != self._set_up:  # the same once more: what its clients keep stays
+        anew = question.facts != self._set_up
+        if anew:  # else the same once more: what its clients keep stays
             part = self._part = self._build(question)
             by_steps = isinstance(part.context, BilevelContext)
             self._runner = StepRunner(self.name, part.algorithm, part.context, part.clients) if by_steps else None
             self._set_up = question.facts
-        return Message("ready", {"rows": bool(self._runner and self._runner.rows)})
+        return Message("ready", {"rows": bool(self._runner and self._runner.rows), "anew": anew})
 
     def _ask(self, question: Message) -> Message:
         part = self._part
@@ -153,6 +158,23 @@ class Site:
         }
         return Message(found.kind, found.facts | {"privacy": self.privacy.spent()}, tensors)
 
+    def _measure(self, question: Message) -> Message:
+        """Figures on samples of its own, each a number that counts as any other answer."""
+        assert self._part
+        assert self._runner
+        if not self._part.figures:
+            raise Malformed("this run has no figures that a site finds")
+        self._runner.settle(question.facts["taken"])
+        variables = {name.removeprefix("variables."): value for name, value in question.tensors.items()}
+        own = {name: value for name, value in self._runner.saved().items() if name == "Y"}
+        found, samples = self._part.figures(variables | own)
+        tensors = {name: torch.tensor([value], dtype=torch.float64) for name, value in found.items()}
+        facts: dict[str, Any] = {"samples": samples}
+        if self.privacy:
+            tensors = {name: self.privacy.release(value) for name, value in tensors.items()}
+            facts["privacy"] = self.privacy.spent()
+        return Message("figures", facts, tensors)
+
     # ------------------------------------------------------------------------------ what its clients keep, on disk
 
     def _file(self, question: Message) -> Path | None:
@@ -164,6 +186,7 @@ class Site:
     def _save(self, question: Message) -> Message:
         """Rows after a round; the two newest saves stay, since the server may not have finished its own."""
         assert self._runner
+        self._runner.settle(question.facts["taken"])
         file = self._file(question)
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -103,3 +103,10 @@ def weights(folder) -> np.ndarray:
 def network(channels, image_size, classes):
     """A network of one's own."""
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(channels * image_size**2, classes))
+
+
+def small_network(channels, image_size, classes):
+    """One with a body and a head."""
+    width = channels * image_size**2
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(width, 5), torch.nn.Tanh())
+    return torch.nn.Sequential(body, torch.nn.Linear(5, classes))

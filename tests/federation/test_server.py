@@ -268,7 +268,8 @@ def test_too_few_sites_are_waited_for_and_the_run_ends_with_what_to_do(tmp_path,
 def test_what_a_site_does_not_agree_to(tmp_path, capsys):
     """Other columns than the server's, and code that it does not allow."""
     there = sites(tmp_path)
-    there["west"]._facts["columns"] = ["age", "height"]
+    described = there["west"]._describe([]) | {"columns": ["age", "height"]}
+    there["west"]._describe = lambda apart: described
     run(tmp_path, params(), transport(there), min_sites=3)
     assert "west cannot take part: its samples have ['age', 'height']" in capsys.readouterr().err
     with pytest.raises(UserError, match="0 of 4 sites"):
