@@ -30,8 +30,6 @@ def site_of(settings: SiteSettings, folder: Path) -> Site:
     if chosen.clip is not None:
         account = store / "privacy.json"
         privacy = Privacy(chosen.clip, chosen.noise, chosen.clip_numbers, chosen.delta, chosen.limit, account)
-    elif chosen.noise:
-        raise UserError("site.yaml: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
 
     def build(setup: Message) -> SiteTask:
         return _part(settings, holdings, setup)

@@ -27,6 +27,7 @@ from pipeline.federation.settings import Server
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use
+from pipeline.params.reading import load_params
 from pipeline.problems.base import ClientHeldUpper
 from pipeline.training import saves
 from pipeline.training.best import SELECTION, Best
@@ -60,6 +61,12 @@ class Own:
         tables = {name: read(folder / path) for name, path in named.items() if path}
         if len({(tuple(table[2]), table[0].shape[1:]) for table in tables.values()}) > 1:
             raise UserError(f"{folder}: the server's files have different columns. Fix: give them the same.")
+        for name, (_, labels, _) in tables.items():
+            if labels.max(initial=0) >= settings.classes:
+                raise UserError(
+                    f"federation.yaml: classes = {settings.classes}, and {named[name]} has the label {labels.max():g}."
+                    " Fix: as many classes as there are, with labels from 0 on; or data.options: label."
+                )
         samples = {name: (table[0], table[1]) for name, table in tables.items()}
         return cls(samples["validation"], samples["test"], samples.get("selection"), tables["validation"][2])
 
@@ -134,14 +141,25 @@ class Sites:
 _TOLD = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
 
 
+def params_in(folder: Path) -> Params:
+    """params.yaml of the folder; without one, every setting is the default."""
+    if (folder / "params.yaml").is_file():
+        return load_params(folder / "params.yaml")
+    print(f"federation: {folder} has no params.yaml: every setting is the default", file=sys.stderr, flush=True)
+    return Params()
+
+
 def run(settings: Server, params: Params, folder: Path, transport: Transport, on_round: Any = None) -> str:
     """Train to the last round, going on from the last save; write results; return the summary for the terminal."""
-    if not settings.sites:
-        raise UserError("federation.yaml: sites is empty. Fix: name all sites, as in their certificates.")
     own = Own.read(settings, folder)
     shape = own.validation[0].shape
     channels, size = (1, shape[-1]) if len(shape) == 3 else (shape[1], shape[-1] if len(shape) == 4 else 1)
     name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})
+
+    def server_data(sizes: Sequence[int]) -> FederatedData:
+        sets = own.validation, own.test, own.selection
+        return problems.server_data(*sets, settings.classes, sizes, problems.dtype_of(params))
+
     expected = problems.settled(params, SOME, channels, size, settings.classes)
     apart = problems.set_aside(expected)
     if TEST in apart and own.selection:
@@ -150,13 +168,14 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
             " at its site, and the server can test none. Fix: leave it out, or problems.hyper_representation.heads:"
             " shared with another algorithm."
         )
+    problems.problem_of(expected, server_data([1] * len(settings.sites)))  # before anyone is waited for
     sites = Sites(settings, own, name[:16], apart)
     floats = torch.bfloat16 if settings.payload == "bfloat16" else None
     hub = sites.hub = Hub(
         transport,
         {site: [number] for number, site in enumerate(settings.sites)},
         timeout=settings.timeout,
-        needed=min(settings.min_sites, len(settings.sites)),
+        needed=settings.min_sites,
         patience=settings.patience,
         rest=settings.rest,
         welcome=sites.welcome,
@@ -171,7 +190,7 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
             sites.samples = {site: sites.samples[site] or saved["samples"][site] for site in settings.sites}
         sizes = [max(1, sites.samples[site]) for site in settings.sites]
         resolved = problems.settled(params, sum(sizes), channels, size, settings.classes)
-        data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
+        data = server_data(sizes)
         task = image_task(problems.problem_of(resolved, data), own.hash, name)
         if isinstance(task.problem, ClientHeldUpper):
             task = measuring.Figures(hub, task.problem).measuring(task)

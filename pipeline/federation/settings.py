@@ -3,10 +3,18 @@ each site. What a site shows of its data is decided in its own file alone."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
+from pipeline.config.loading import load
 from pipeline.config.spec import Fraction, PositiveFloat, Section, param, section
+from pipeline.errors import UserError, not_allowed
+
+Kind = TypeVar("Kind", "Server", "SiteSettings")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""Of a site: a part of an address in NVFlare, and of a file name."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +101,27 @@ class SiteSettings(Section):
     )
     store: str = param("store", "folder for what the site must not forget: its privacy account, its clients' variables")
     engine: Engine = section(Engine, "the connection")
+
+
+def read(kind: type[Kind], path: Path) -> Kind:
+    """federation.yaml or site.yaml. Raises UserError for what is wrong with it."""
+    found = load(kind, path, fix=f"write it; docs/federation/{path.name} of the checkout has every key")
+    names = found.sites if isinstance(found, Server) else [found.name]
+    key = "sites" if isinstance(found, Server) else "name"
+    if not all(names) or not names:
+        raise UserError(f"{path.name}: {key} is empty. Fix: name {_WHOM[key]}, as in the certificates.")
+    for name in names:
+        if not NAME.fullmatch(name) or name == "server":
+            allowed = "letters, digits, - and _, and not `server`"
+            raise not_allowed(f"{path.name}: {key}", name, allowed, "rename it, here and in its certificate")
+    if isinstance(found, Server):
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{path.name}: sites names {twice[0]!r} twice. Fix: one name for each site.")
+        if found.min_sites > len(names):
+            raise not_allowed(f"{path.name}: min_sites", found.min_sites, f"at most {len(names)}, of sites", "lower it")
+    elif found.privacy.clip is None and found.privacy.noise:
+        raise UserError(f"{path.name}: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
+    return found
+
+
+_WHOM = {"sites": "all sites", "name": "this site"}
