@@ -1,4 +1,5 @@
-"""What a site holds: its samples, and those that it sets aside where a problem needs some of its own.
+"""What participants hold. The server: its own sets of samples. A site: its samples, and those that it sets aside where
+a problem needs some of its own.
 
 | part | for what | where it comes from |
 |---|---|---|
@@ -11,6 +12,7 @@ A share is drawn as the simulator draws a client's validation part: from (seed, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +23,49 @@ import numpy as np
 from pipeline.data.arrays import Samples
 from pipeline.errors import UserError
 from pipeline.federation.readers import reading
-from pipeline.federation.settings import SiteData
+from pipeline.federation.settings import Server, SiteData
 from pipeline.seeds import numpy_generator
 
 TEST, VALIDATION = "test", "validation"
 
 
+@dataclass(frozen=True)
+class Own:
+    """The server's own samples. columns: their names, if the reader gives any."""
+
+    validation: Samples
+    test: Samples | None
+    selection: Samples | None
+    columns: list[str]
+
+    @classmethod
+    def read(cls, settings: Server, folder: Path) -> Own:
+        data = settings.data
+        read = reading(data)
+        named = {"validation": data.validation, "test": data.test, "selection": data.selection}
+        tables = {name: read(folder / path) for name, path in named.items() if path}
+        if len({(tuple(table[2]), table[0].shape[1:]) for table in tables.values()}) > 1:
+            raise UserError(f"{folder}: the server's files have different columns. Fix: give them the same.")
+        for name, (_, labels, _) in tables.items():
+            if labels.max(initial=0) >= settings.classes:
+                raise UserError(
+                    f"federation.yaml: classes = {settings.classes}, and {named[name]} has the label {labels.max():g}."
+                    " Fix: as many classes as there are, with labels from 0 on; or data.options: label."
+                )
+        samples = {name: (table[0], table[1]) for name, table in tables.items()}
+        return cls(samples["validation"], samples.get("test"), samples.get("selection"), tables["validation"][2])
+
+    @property
+    def hash(self) -> str:
+        sets = [part for part in (self.validation, self.test, self.selection) if part]
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(array).tobytes() for part in sets for array in part)
+        ).hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """samples: all of `data.path`. files: parts that have a file of their own. shares: of the others."""
+    """A site's. samples: all of `data.path`. files: of parts that have one of their own. shares: of the others."""
 
     samples: Samples
     columns: list[str]

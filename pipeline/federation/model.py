@@ -3,6 +3,7 @@ participants' files hold, the columns by their names where the reader gives them
 
 from __future__ import annotations
 
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ def export(folder: Path, problem: Any, variables: Variables, columns: list[str],
     try:
         save_model(network, folder / "mlflow", partial(taken, data, columns, shape), answers)
     except ImportError as error:
+        shutil.rmtree(folder / "mlflow", ignore_errors=True)  # of an earlier run
         print(
             f"federation: models/ holds no MLflow model ({error}). Fix: pip install 'fedbilevel[federation]'.",
             file=sys.stderr,

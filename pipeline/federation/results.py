@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 from pipeline.config.spec import dotted
 from pipeline.federation import measuring, model
+from pipeline.federation.holdings import TEST
 from pipeline.federation.hub import Hub
 from pipeline.federation.settings import Server
 from pipeline.params import Params, Resolved
@@ -20,7 +22,7 @@ from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
 from pipeline.report.numbers import run_facts
 from pipeline.report.page.render import write_page
-from pipeline.report.page.story import Holdings, Story
+from pipeline.report.page.story import USES, Holdings, Story
 from pipeline.report.record import Record, describe
 from pipeline.report.run import remarks, troubles
 from pipeline.report.writing import write_json
@@ -71,11 +73,14 @@ def write(
     task: Task,
     hub: Hub,
     samples: dict[str, int],
+    apart: dict[str, dict[str, int]],
     given: dict[str, Any],
 ) -> str:
-    """models/ and results/; returns the summary for the terminal, weights under the sites' names. given: `given()`."""
+    """models/ and results/; returns the summary for the terminal, weights under the sites' names. samples: of each site
+    for training. apart: part -> how many samples each site has set aside for it. given: `given()`."""
     problem: Any = task.problem
     results, names = folder / "results", list(hub.members)
+    shutil.rmtree(results, ignore_errors=True)  # of an earlier run, which may have made other files
     save_variables(folder / "models" / "model.pt", served.variables)
     history.export(results)
     record.save(folder / "models" / "training.json")
@@ -114,6 +119,10 @@ def write(
     _plots(results, found, clients)
     data, said = problem.data, remarks(facts, clients, results)
     sets = {"validation": len(data.validation_labels), "selection": len(data.selection_labels)}
+    if TEST not in apart:
+        sets["test"] = len(data.test_labels)
+    columns = {f"own {part}": [str(sizes.get(name, "")) for name in names] for part, sizes in apart.items()}
+    uses = USES | ({"validation": "scales the features"} if apart else {})
     story = Story(
         record,
         facts,
@@ -121,7 +130,7 @@ def write(
         rows,
         read_weights(results)["weights"],
         test=tested if len(tested.confusion) else None,
-        holdings=Holdings(sets | {"test": len(data.test_labels)}, columns=_spent(hub)),
+        holdings=Holdings(sets, columns=columns | _spent(hub), uses=uses),
         remarks=troubles(facts, rows),
         command=COMMANDS.format(sites=", ".join(names)),
         given=given,

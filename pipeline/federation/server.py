@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from pipeline.config.spec import dotted
 from pipeline.data.federated import FederatedData
 from pipeline.errors import UserError
 from pipeline.federation import measuring, problems, results
-from pipeline.federation.holdings import TEST
+from pipeline.federation.holdings import TEST, Own
 from pipeline.federation.hub import Hub, SitesLost, Transport
 from pipeline.federation.messages import Message
-from pipeline.federation.readers import reading
 from pipeline.federation.rounds import remote
 from pipeline.federation.settings import Server
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
@@ -44,46 +41,13 @@ SCALARS = ("sites", "epsilon")
 epsilon that a site has spent (empty without noise)."""
 
 
-@dataclass(frozen=True)
-class Own:
-    """The server's own samples."""
-
-    validation: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
-    selection: tuple[np.ndarray, np.ndarray] | None
-    columns: list[str]
-
-    @classmethod
-    def read(cls, settings: Server, folder: Path) -> Own:
-        data = settings.data
-        read = reading(data)
-        named = {"validation": data.validation, "test": data.test, "selection": data.selection}
-        tables = {name: read(folder / path) for name, path in named.items() if path}
-        if len({(tuple(table[2]), table[0].shape[1:]) for table in tables.values()}) > 1:
-            raise UserError(f"{folder}: the server's files have different columns. Fix: give them the same.")
-        for name, (_, labels, _) in tables.items():
-            if labels.max(initial=0) >= settings.classes:
-                raise UserError(
-                    f"federation.yaml: classes = {settings.classes}, and {named[name]} has the label {labels.max():g}."
-                    " Fix: as many classes as there are, with labels from 0 on; or data.options: label."
-                )
-        samples = {name: (table[0], table[1]) for name, table in tables.items()}
-        return cls(samples["validation"], samples["test"], samples.get("selection"), tables["validation"][2])
-
-    @property
-    def hash(self) -> str:
-        sets = [part for part in (self.validation, self.test, self.selection) if part]
-        return hashlib.sha256(
-            b"".join(np.ascontiguousarray(array).tobytes() for part in sets for array in part)
-        ).hexdigest()
-
-
 class Sites:
-    """What the server learns of the sites and sends them. apart: the parts of their samples that they set aside.
-    samples: for training, of each, 0 while unknown. saved_at: the round of the last save."""
+    """What the server learns of the sites and sends them. apart: the parts that they set aside -> how many samples of
+    each site. samples: for training, of each, 0 while unknown. saved_at: the round of the last save."""
 
     def __init__(self, settings: Server, own: Own, run: str, apart: Sequence[str]) -> None:
-        self.settings, self.own, self.run, self.apart = settings, own, run, apart
+        self.settings, self.own, self.run = settings, own, run
+        self.apart: dict[str, dict[str, int]] = {part: {} for part in apart}
         self.samples = dict.fromkeys(settings.sites, 0)
         self.setup: Message | None = None
         self.saved_at: int | None = None
@@ -98,7 +62,9 @@ class Sites:
         if described["shape"] != shape or described["columns"] != self.own.columns:
             theirs, ours = (described["columns"] or described["shape"], self.own.columns or shape)
             self._refuse(site, f"its samples have {theirs}, the server's {ours}")
-        if empty := [part for part, count in described["apart"].items() if not count]:
+        for part, count in described["apart"].items():
+            self.apart[part][site] = count
+        if empty := [part for part, sizes in self.apart.items() if not sizes[site]]:
             self._refuse(site, f"it sets no {empty[0]} samples aside (site.yaml, data.{empty[0]})")
         if self.setup is None:
             return  # the run has not begun
@@ -157,11 +123,13 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
     name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})
 
     def server_data(sizes: Sequence[int]) -> FederatedData:
-        sets = own.validation, own.test, own.selection
+        sets = own.validation, own.test or own.validation, own.selection
         return problems.server_data(*sets, settings.classes, sizes, problems.dtype_of(params))
 
     expected = problems.settled(params, SOME, channels, size, settings.classes)
     apart = problems.set_aside(expected)
+    if TEST not in apart and not own.test:
+        raise UserError("federation.yaml: data.test = null: the server tests the model. Fix: a file of test samples.")
     if TEST in apart and own.selection:
         raise UserError(
             f"federation.yaml: data.selection = {settings.data.selection!r}: under local heads every network has a part"
@@ -276,7 +244,7 @@ def _train(
             raise NotFinite(f"{error} What was recorded is in {kept.give_up()}.") from None
     served = best.served(loop.round, loop.state.variables)
     record = replace(record, run=live.info, served_round=served.round, left_out=left_out)
-    summary = results.write(folder, record, history, served, task, hub, sites.samples, given)
+    summary = results.write(folder, record, history, served, task, hub, sites.samples, sites.apart, given)
     results.export(folder, task, served, sites.own.columns, list(sites.own.validation[0].shape[1:]))
     kept.discard()
     results.send(params, folder)

@@ -33,7 +33,9 @@ class ServerData(Reader):
     """The server's own samples."""
 
     validation: str = param("validation.csv", "clean samples that the client weights are learned from")
-    test: str = param("test.csv", "samples that the model is tested on")
+    test: str | None = param(
+        "test.csv", "samples that the model is tested on; null under local heads, which sites test"
+    )
     selection: str | None = param(None, "samples that no method sees, to choose step sizes by; null = none")
 
 

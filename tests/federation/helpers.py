@@ -34,7 +34,7 @@ QUICK = {
 
 def settings(**more) -> Server:
     quick = {"rest": 0.0, "gather": 0.0, "timeout": 5.0, "patience": 0.3}
-    return Server(sites=SITES, data=ServerData(options=LABEL), engine=Engine(), **quick | more)
+    return Server(sites=SITES, engine=Engine(), **{"data": ServerData(options=LABEL)} | quick | more)
 
 
 def params(algorithm="primal_dual", **more) -> Params:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import csv
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,8 @@ from tests.federation.helpers import history, params, run, trained, transport
 from tests.federation.helpers import sites as plain_sites
 from tests.federation.test_own_samples import chosen_for, sites
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 
 def loaded(folder):
     import mlflow
@@ -24,23 +28,34 @@ def loaded(folder):
     return mlflow.pyfunc.load_model(str(folder / "server" / "models" / "mlflow"))
 
 
+def shown_in_the_docs(words, folder, monkeypatch):
+    """The names that the page's block with these words defines in that folder."""
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "federation.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if words in block]
+    monkeypatch.chdir(folder)
+    found = {}
+    exec(block, found)
+    return found
+
+
 def table(path):
     frame = pd.read_csv(path)
     return frame.drop(columns="diseased"), frame["diseased"].to_numpy()
 
 
-def test_a_run_hands_over_a_model_that_takes_the_users_columns(tmp_path, exports):
+def test_a_run_hands_over_a_model_that_takes_the_users_columns(tmp_path, exports, monkeypatch):
     """Its accuracy on the raw test file is the one reported; the order of columns does not matter."""
     run(tmp_path, params(), transport(plain_sites(tmp_path)))
     X, y = table(tmp_path / "server" / "test.csv")
     found = loaded(tmp_path).predict(X[list(reversed(FEATURES))])
     assert list(found.columns) == ["0", "1"]
     assert found.to_numpy().sum(1) == pytest.approx(np.ones(len(y)), abs=1e-5)
+    pd.testing.assert_frame_equal(shown_in_the_docs("load_model", tmp_path / "server", monkeypatch)["answers"], found)
     accuracy = (found.to_numpy().argmax(1) == y).mean()
     assert accuracy == pytest.approx(float(history(tmp_path)[-1]["test_accuracy"]), abs=1e-6)
 
 
-def test_under_local_heads_it_is_the_body(tmp_path, exports):
+def test_under_local_heads_it_is_the_body(tmp_path, exports, monkeypatch):
     """With a site's head, its features make the site's network."""
     there = sites(tmp_path)
     run(tmp_path, chosen_for("fedbio_local"), transport(there))
@@ -48,7 +63,8 @@ def test_under_local_heads_it_is_the_body(tmp_path, exports):
     X, _ = table(tmp_path / "server" / "test.csv")
     features = torch.tensor(loaded(tmp_path).predict(X).to_numpy(), dtype=torch.float64)
     assert features.shape[1] == 5
-    head = there["south"]._runner.saved()["Y"][0]
+    head = shown_in_the_docs("glob", tmp_path / "south", monkeypatch)["head"]
+    assert torch.equal(head, there["south"]._runner.saved()["Y"][0])
     weight, bias = head.split([10, 2])
     scores = features @ weight.view(2, 5).T + bias
     problem = there["south"]._part.context.problem

@@ -19,7 +19,7 @@ from pipeline.federation.demo import FEATURES
 from pipeline.federation.hospital import site_of
 from pipeline.federation.messages import Message, decode, encode
 from pipeline.federation.readers import csv_file
-from pipeline.federation.settings import PrivacySettings, SiteData, SiteSettings
+from pipeline.federation.settings import PrivacySettings, ServerData, SiteData, SiteSettings
 from pipeline.seeds import numpy_generator
 from pipeline.training.loop import Loop
 from pipeline.training.tasks import image_task
@@ -100,6 +100,29 @@ def test_the_history_is_the_simulators(tmp_path, algorithm):
     assert found.keys() == variables.keys()
     for name, value in variables.items():
         torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10)
+
+
+def page_of(folder):
+    return (folder / "server" / "results" / "report.html").read_text().partition("</style>")[2]
+
+
+def test_the_page_says_who_tested(tmp_path):
+    """Under local heads the server needs no test set, and none is spoken of."""
+    run(tmp_path, chosen_for("simfbo", train__rounds=1), transport(sites(tmp_path)))
+    page = page_of(tmp_path)
+    assert "validation scales the features, test the accuracy" in page
+    assert "own validation" in page
+    assert "of 400 test samples" in page
+    there = transport(sites(tmp_path, test=0.25))
+    (tmp_path / "server" / "test.csv").unlink()
+    data = ServerData(options=LABEL, test=None)
+    run(tmp_path, chosen_for("lfednest", train__rounds=1), there, data=data)
+    page = page_of(tmp_path)
+    assert "validation scales the features." in page
+    assert "own test" in page
+    assert "server: test" not in page
+    with pytest.raises(UserError, match=r"data.test = null: the server tests the model\. Fix:"):
+        run(tmp_path, chosen_for("simfbo"), there, data=data)
 
 
 def test_a_share_is_dealt_once_and_tests_are_dealt_before_validation(tmp_path):
