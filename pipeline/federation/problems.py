@@ -27,7 +27,7 @@ from pipeline.problems.forms import Given
 from pipeline.sharing import Share
 from pipeline.training.precision import DTYPES, of_precision
 
-SUPPORTED = ("client_weighting", "consensus", "hyper_representation", "loss_tuning")
+SUPPORTED = ("client_weighting", "consensus", "hyper_representation", "loss_tuning", "fair")
 """Problems whose variables the server may know, and whose figures it can find or ask for."""
 OWN = "arrays"
 """What a user's own data are called in params.yaml; here neither folder nor file is read."""

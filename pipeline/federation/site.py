@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.federation.measuring import Found
 from pipeline.federation.messages import Malformed, Message, decode, encode
 from pipeline.federation.privacy import BudgetSpent, Privacy
 from pipeline.federation.steps import StepRunner
@@ -22,7 +23,7 @@ from pipeline.methods.base import Algorithm, StepContext
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.consensus.common.local_training import Rule, train
 from pipeline.oracles.weighting import FusedOracle
-from pipeline.problems.base import Batch, Variables
+from pipeline.problems.base import Batch
 
 Answer = tuple[Tensor, ...]
 
@@ -37,7 +38,7 @@ class SiteTask:
     clients: frozenset[int]
     floats: torch.dtype | None = None
     dtype: torch.dtype = torch.float32
-    figures: Callable[[Variables], tuple[dict[str, float], int]] | None = None
+    figures: Found | None = None
 
 
 def _product_with_inner(oracle: FusedOracle, batch: Batch, w: Tensor, lam: Tensor) -> Answer:
@@ -166,8 +167,9 @@ class Site:
             raise Malformed("this run has no figures that a site finds")
         self._runner.settle(question.facts["taken"])
         variables = {name.removeprefix("variables."): value for name, value in question.tensors.items()}
+        per_class = variables.pop("per_class", None)
         own = {name: value for name, value in self._runner.saved().items() if name == "Y"}
-        found, samples = self._part.figures(variables | own)
+        found, samples = self._part.figures(variables | own, per_class)
         tensors = {name: torch.tensor([value], dtype=torch.float64) for name, value in found.items()}
         facts: dict[str, Any] = {"samples": samples}
         if self.privacy:

@@ -32,6 +32,7 @@ RUNS = {
     "fedbio_local": {},
     "fedbioacc_local": {},
     "lfednest": {},
+    "fednest_general": {"problem": "fair"},
     "fedbio": {"problem": "loss_tuning", "problems__loss_tuning__class_weights": 0.1},
 }
 
@@ -144,7 +145,7 @@ def figures_without(folder, away, names):
         if name != away:
             problem = measuring.alone(site._part.context.problem, SITES.index(name))
             start = {"x": problem.initial_upper(0), "Y": problem.initial_lower(0)[None]}
-            found[name] = measuring.figures(problem)(start)
+            found[name] = measuring.figures(problem)(start, None)
     samples = np.array([count for _, count in found.values()])
     columns = {name: np.array([figures[name] for figures, _ in found.values()]) for name in names}
     return columns, samples

@@ -286,7 +286,15 @@ def test_bfloat16_payloads_are_half_as_long(tmp_path):
     assert found["bfloat16"] < 0.55 * found["exact"]
 
 
-@pytest.mark.parametrize("algorithm", ["oracle_weights", "fedbio_local"])
-def test_what_real_sites_cannot_do_is_refused_with_a_fix(tmp_path, algorithm):
-    with pytest.raises(UserError, match="Fix: "):
-        run(tmp_path, params(algorithm), transport(sites(tmp_path)))
+@pytest.mark.parametrize(
+    ("algorithm", "more", "said"),
+    [
+        ("oracle_weights", {}, "real sites do not show which they are"),
+        ("fedbio_local", {}, "needs a network with a body"),
+        ("fedbio", {"problem": "data_cleaning"}, "problem = 'data_cleaning' is not allowed"),
+        ("fedbio", {"problem": "loss_tuning"}, "class_weights = 'auto' is not allowed"),
+    ],
+)
+def test_what_real_sites_cannot_do_is_refused_with_a_fix(tmp_path, algorithm, more, said):
+    with pytest.raises(UserError, match=rf"{said}.*Fix: "):
+        run(tmp_path, params(algorithm, **more), transport(sites(tmp_path)))
