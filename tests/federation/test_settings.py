@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.loading import checked, parsed
 from pipeline.config.spec import dotted
 from pipeline.errors import UserError
 from pipeline.federation import server
@@ -32,16 +31,6 @@ def test_the_commented_file_has_every_key_with_its_default(name):
         if key not in EXAMPLES:
             assert given[key] == value, key
         assert re.search(rf"^ *{key.rpartition('.')[2]}:", text, re.MULTILINE), key
-
-
-def test_every_block_of_the_page_is_a_part_of_one_of_them():
-    """The page shows these files in parts."""
-    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "federation.md").read_text().replace("\n   ", "\n"), re.DOTALL)
-    assert len(blocks) >= 4
-    for block in blocks:
-        tree = parsed(block, "a block")
-        kind = Server if "sites" in tree else SiteSettings
-        checked(kind, tree, "a block")
 
 
 GOOD = {
