@@ -11,9 +11,9 @@ from pipeline.config.spec import override
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError
 from pipeline.federation import measuring, problems
-from pipeline.federation.holdings import Holdings
 from pipeline.federation.messages import Message
 from pipeline.federation.privacy import Privacy
+from pipeline.federation.samples import SiteSamples
 from pipeline.federation.settings import SiteSettings
 from pipeline.federation.site import Site, SiteTask
 from pipeline.oracles.weighting import FusedOracle
@@ -23,7 +23,7 @@ from pipeline.problems.toy import Toy
 
 def site_of(settings: SiteSettings, folder: Path) -> Site:
     """The site with its data read. Raises UserError for what is wrong with either."""
-    holdings = Holdings.read(settings.data, folder)
+    samples = SiteSamples.read(settings.data, folder)
     store, chosen = folder / settings.store, settings.privacy
     store.mkdir(parents=True, exist_ok=True)
     privacy = None
@@ -32,9 +32,9 @@ def site_of(settings: SiteSettings, folder: Path) -> Site:
         privacy = Privacy(chosen.clip, chosen.noise, chosen.clip_numbers, chosen.delta, chosen.limit, account)
 
     def build(setup: Message) -> SiteTask:
-        return _part(settings, holdings, setup)
+        return _part(settings, samples, setup)
 
-    return Site(settings.name, build, holdings.describe, privacy, store)
+    return Site(settings.name, build, samples.describe, privacy, store)
 
 
 def warm_up() -> None:
@@ -45,7 +45,7 @@ def warm_up() -> None:
     oracle.gradients_and_products(w, w, oracle.draw(0, torch.tensor([0]), 1))
 
 
-def _part(settings: SiteSettings, holdings: Holdings, setup: Message) -> SiteTask:
+def _part(settings: SiteSettings, samples: SiteSamples, setup: Message) -> SiteTask:
     """This site's part in the run that the server describes."""
     facts = setup.facts
     wanted: dict[str, Any] = facts["params"]
@@ -56,7 +56,7 @@ def _part(settings: SiteSettings, holdings: Holdings, setup: Message) -> SiteTas
     client = facts["sites"].index(settings.name)
     scaling = Scaling(**setup.tensors) if setup.tensors else None
     dtype = problems.dtype_of(params)
-    own = holdings.dealt(facts["apart"], params.seed, client)
+    own = samples.dealt(facts["apart"], params.seed, client)
     data = problems.site_data(own, client, facts["sizes"], facts["classes"], scaling, dtype)
     problem = problems.problem_of(params, data)
     context = problems.context_of(params, problem)

@@ -17,7 +17,7 @@ from pipeline.data.federated import FederatedData, Parts
 from pipeline.data.raw import DatasetInfo
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError, not_allowed
-from pipeline.federation.holdings import TEST, VALIDATION
+from pipeline.federation.samples import TEST, VALIDATION
 from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen

@@ -11,8 +11,8 @@ from typing import Any
 
 from pipeline.config.spec import dotted
 from pipeline.federation import measuring, model
-from pipeline.federation.holdings import TEST
 from pipeline.federation.hub import Hub
+from pipeline.federation.samples import TEST
 from pipeline.federation.settings import Server
 from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use

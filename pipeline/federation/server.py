@@ -16,10 +16,10 @@ from pipeline.config.spec import dotted
 from pipeline.data.federated import FederatedData
 from pipeline.errors import UserError
 from pipeline.federation import measuring, problems, results
-from pipeline.federation.holdings import TEST, Own
 from pipeline.federation.hub import Hub, SitesLost, Transport
 from pipeline.federation.messages import Message
 from pipeline.federation.rounds import remote
+from pipeline.federation.samples import TEST, ServerSamples
 from pipeline.federation.settings import Server
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.params import Params, Resolved
@@ -45,7 +45,7 @@ class Sites:
     """What the server learns of the sites and sends them. apart: the parts that they set aside -> how many samples of
     each site. samples: for training, of each, 0 while unknown. saved_at: the round of the last save."""
 
-    def __init__(self, settings: Server, own: Own, run: str, apart: Sequence[str]) -> None:
+    def __init__(self, settings: Server, own: ServerSamples, run: str, apart: Sequence[str]) -> None:
         self.settings, self.own, self.run = settings, own, run
         self.apart: dict[str, dict[str, int]] = {part: {} for part in apart}
         self.samples = dict.fromkeys(settings.sites, 0)
@@ -117,7 +117,7 @@ def params_in(folder: Path) -> Params:
 
 def run(settings: Server, params: Params, folder: Path, transport: Transport, on_round: Any = None) -> str:
     """Train to the last round, going on from the last save; write results; return the summary for the terminal."""
-    own = Own.read(settings, folder)
+    own = ServerSamples.read(settings, folder)
     shape = own.validation[0].shape
     channels, size = (1, shape[-1]) if len(shape) == 3 else (shape[1], shape[-1] if len(shape) == 4 else 1)
     name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})

@@ -30,7 +30,7 @@ TEST, VALIDATION = "test", "validation"
 
 
 @dataclass(frozen=True)
-class Own:
+class ServerSamples:
     """The server's own samples. columns: their names, if the reader gives any."""
 
     validation: Samples
@@ -39,7 +39,7 @@ class Own:
     columns: list[str]
 
     @classmethod
-    def read(cls, settings: Server, folder: Path) -> Own:
+    def read(cls, settings: Server, folder: Path) -> ServerSamples:
         data = settings.data
         read = reading(data)
         named = {"validation": data.validation, "test": data.test, "selection": data.selection}
@@ -64,7 +64,7 @@ class Own:
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
+class SiteSamples:
     """A site's. samples: all of `data.path`. files: of parts that have one of their own. shares: of the others."""
 
     samples: Samples
@@ -73,7 +73,7 @@ class Holdings:
     shares: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, settings: SiteData, folder: Path) -> Holdings:
+    def read(cls, settings: SiteData, folder: Path) -> SiteSamples:
         """UserError for what is wrong with the files."""
         read = reading(settings)
         X, y, columns = read(folder / settings.path)
