@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -43,10 +44,11 @@ epsilon that a site has spent (empty without noise)."""
 
 class Sites:
     """What the server learns of the sites and sends them. apart: the parts that they set aside -> how many samples of
-    each site. samples: for training, of each, 0 while unknown. saved_at: the round of the last save."""
+    each site. samples: for training, of each, 0 while unknown. run: a name of its own, by which sites keep what their
+    clients keep; the same run made once more has another. saved_at: the round of the last save."""
 
-    def __init__(self, settings: Server, own: ServerSamples, run: str, apart: Sequence[str]) -> None:
-        self.settings, self.own, self.run = settings, own, run
+    def __init__(self, settings: Server, own: ServerSamples, apart: Sequence[str]) -> None:
+        self.settings, self.own, self.run = settings, own, uuid.uuid4().hex
         self.apart: dict[str, dict[str, int]] = {part: {} for part in apart}
         self.samples = dict.fromkeys(settings.sites, 0)
         self.setup: Message | None = None
@@ -68,11 +70,13 @@ class Sites:
             self._refuse(site, f"it sets no {empty[0]} samples aside (site.yaml, data.{empty[0]})")
         if self.setup is None:
             return  # the run has not begun
-        ready = self._ask(site, self.setup)
+        ready = self._ask(site, Message("setup", self.setup.facts | {"run": self.run}, self.setup.tensors))
         if ready["rows"] and self.saved_at is not None and (ready["anew"] or site not in self._known):
-            found = self._ask(site, Message("restore", {"run": self.run, "round": self.saved_at}))["found"]
-            if not found:
-                self.hub.note(f"{site} has no save of round {self.saved_at}: what its clients keep starts anew")
+            found = self._ask(site, Message("restore", {"run": self.run, "round": self.saved_at}))["round"]
+            if found is None:
+                self.hub.note(f"{site} has no save of this run: what its clients keep starts anew")
+            elif found < self.saved_at:
+                self.hub.note(f"{site} goes on with what its clients kept after round {found}")
         self._known.add(site)
         self.hub.note(f"{site} takes part")
 
@@ -94,7 +98,6 @@ class Sites:
         """From now on sites hear of the run; those that are there, at once."""
         flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
         facts: dict[str, Any] = {
-            "run": self.run,
             "params": flat,
             "sizes": data.sizes.tolist(),
             "sites": self.settings.sites,
@@ -102,6 +105,10 @@ class Sites:
         facts |= {"classes": self.settings.classes, "payload": self.settings.payload, "apart": list(self.apart)}
         self.setup = Message("setup", facts, problems.scaling_tensors(data.scaling))
         self.hub.forget()
+
+    def go_on(self, run: str, at: int) -> None:
+        """With a run that was saved in that round."""
+        self.run, self.saved_at = run, at
 
 
 _TOLD = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
@@ -137,7 +144,7 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
             " shared with another algorithm."
         )
     problems.problem_of(expected, server_data([1] * len(settings.sites)))  # before anyone is waited for
-    sites = Sites(settings, own, name[:16], apart)
+    sites = Sites(settings, own, apart)
     floats = torch.bfloat16 if settings.payload == "bfloat16" else None
     hub = sites.hub = Hub(
         transport,
@@ -190,7 +197,7 @@ def _train(
         best, spent, left_out = Best(**saved["best"]), saved["seconds"], saved["left_out"]
         if context.screen:
             context.screen.load_state_dict(saved["screen"])
-        sites.saved_at = loop.round
+        sites.go_on(saved["run"], loop.round)
         hub.note(f"going on from the save of round {loop.round}")
     else:
         saved = None
@@ -223,7 +230,11 @@ def _train(
             rows: list[Row] = history.flush()
             content: dict[str, Any] = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
             content |= {"history": history.state(), "seconds": spent + time.perf_counter() - since}
-            content |= {"left_out": left_out, "screen": context.screen.state_dict() if context.screen else None}
+            content |= {
+                "run": sites.run,
+                "left_out": left_out,
+                "screen": context.screen.state_dict() if context.screen else None,
+            }
             saves.write(kept.checkpoint, lambda file: torch.save(content, file))
             live.report(rows)
 

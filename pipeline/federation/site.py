@@ -179,34 +179,37 @@ class Site:
 
     # ------------------------------------------------------------------------------ what its clients keep, on disk
 
-    def _file(self, question: Message) -> Path | None:
-        run, at = str(question.facts["run"]), int(question.facts["round"])
+    def _saves(self, question: Message) -> tuple[dict[int, Path], Path | None]:
+        """Those of the run, by round, and where the one of this round belongs; None: nothing is kept."""
+        run = str(question.facts["run"])
         if not run.isalnum():
             raise Malformed("a run's name is letters and digits")
-        return self._store / f"{run}-{at}.rows" if self._store else None
+        if not self._store:
+            return {}, None
+        found = {int(path.stem.rpartition("-")[2]): path for path in self._store.glob(f"{run}-*.rows")}
+        return found, self._store / f"{run}-{int(question.facts['round'])}.rows"
 
     def _save(self, question: Message) -> Message:
         """Rows after a round; the two newest saves stay, since the server may not have finished its own."""
         assert self._runner
         self._runner.settle(question.facts["taken"])
-        file = self._file(question)
+        _, file = self._saves(question)
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
             partial = file.with_suffix(".partial")
             partial.write_bytes(encode(Message("rows", {}, self._runner.saved())))
             partial.replace(file)
-            run = question.facts["run"]
-            saves = sorted(file.parent.glob(f"{run}-*.rows"), key=lambda path: int(path.stem.rpartition("-")[2]))
-            for old in saves[:-2]:
-                old.unlink()
+            kept, _ = self._saves(question)
+            for old in sorted(kept)[:-2]:
+                kept[old].unlink()
         return Message("saved", {"kept": bool(file)})
 
     def _restore(self, question: Message) -> Message:
-        """Rows as they were after that round; without such a save they start anew, and the answer says so."""
+        """Rows as they were after that round, or at the last save before it: since then this site was away. Without a
+        save they start anew. The answer says which round it is."""
         assert self._runner
-        file = self._file(question)
-        found = bool(file and file.is_file())
-        if found:
-            assert file
-            self._runner.restore(decode(file.read_bytes()).tensors)
-        return Message("restored", {"found": found})
+        kept, _ = self._saves(question)
+        newest = max((at for at in kept if at <= int(question.facts["round"])), default=None)
+        if newest is not None:
+            self._runner.restore(decode(kept[newest].read_bytes()).tensors)
+        return Message("restored", {"round": newest})

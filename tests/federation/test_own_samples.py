@@ -234,6 +234,36 @@ def test_heads_are_those_of_the_steps_that_counted(tmp_path, fault):
             assert float(rows[round_][name]) == pytest.approx(value, rel=1e-10), (round_, name)
 
 
+def test_a_site_that_missed_saves_goes_on_with_its_own_newest(tmp_path, capsys):
+    """East is killed after the save of round 2 and comes back after round 5; the server has saved in round 4."""
+    chosen = chosen_for("fedbio_local", federation__participation=1.0)
+    network = transport(sites(tmp_path))
+
+    def on_round(round_, hub):
+        if round_ == 2:
+            del network.sites["east"]
+        if round_ == 5:
+            network.sites["east"] = sites(tmp_path)["east"].answer
+
+    run(tmp_path, chosen, network, on_round)
+    assert "east goes on with what its clients kept after round 2" in capsys.readouterr().err
+    expected, _ = simulated_history(tmp_path, chosen, {3: {2}, 4: {2}, 5: {2}})
+    last = history(tmp_path)[6]
+    for name, value in expected[6].items():
+        assert float(last[name]) == pytest.approx(value, rel=1e-10), name
+
+
+def test_the_same_run_once_more_starts_anew(tmp_path):
+    """Sites go on answering after a run; what their clients kept in it, and its saves, belong to that run alone."""
+    chosen = chosen_for("fedbio_local", train__rounds=4)
+    network, rows = transport(sites(tmp_path)), []
+    for _ in range(2):
+        run(tmp_path, chosen, network)
+        rows.append([{name: value for name, value in row.items() if name != "seconds"} for row in history(tmp_path)])
+    assert rows[0] == rows[1]
+    assert len(list((tmp_path / "east" / "store").glob("*.rows"))) == 4
+
+
 def test_every_figure_counts_as_an_answer(tmp_path):
     """Five figures at each of three evaluations, and x in each of six rounds; none exceeds the bound."""
     there = sites(tmp_path, PrivacySettings(clip=1.0, clip_numbers=0.3))
