@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-from torch import nn
 
 from pipeline.command import Paths, run
 from pipeline.data.datasets import load
@@ -14,7 +13,8 @@ from pipeline.data.sets.registry import TOY
 from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
-from pipeline.problems.base import ImageProblem, NewTasks, Variables
+from pipeline.problems.base import ImageProblem, NewTasks
+from pipeline.problems.served import served_network
 from pipeline.report.clients import class_names
 from pipeline.report.record import Record
 from pipeline.report.run import write_report, write_toy_report
@@ -48,7 +48,10 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
             " changed since. Fix: .venv/bin/dvc repro --force train"
         )
     save_model(
-        served(problem, variables), paths.mlflow_model, partial(taken, raw, data), answers(params, problem, partition)
+        served_network(problem, variables),
+        paths.mlflow_model,
+        partial(taken, raw, data),
+        answers(params, problem, partition),
     )
     return write_report(problem, variables, partition, record, paths.results)
 
@@ -67,13 +70,6 @@ def answers(params: Params, problem: ImageProblem, partition: Partition) -> Outp
         unit = problem.data.unit
         return Outputs("numbers", [params.data.label or "y"], unit.shift, unit.spread)
     return Outputs("probabilities", class_names(partition))
-
-
-def served(problem: ImageProblem, variables: Variables) -> nn.Module:
-    """The network that is saved for use: images to logits; of a problem that learns a body, images to features."""
-    if isinstance(problem, NewTasks):
-        return problem.model.body_with(variables["x"])
-    return problem.model.module_with(problem.network(variables))
 
 
 def toy_report(params: Params, paths: Paths, record: Record) -> str:

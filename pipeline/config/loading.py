@@ -29,9 +29,9 @@ OTHER_WORDS = {"cuda": "gpu"}
 """What people write, and what it is called here."""
 
 
-def load(kind: type[Record], path: Path) -> Record:
-    """The file as a record of that kind; UserError names every key at fault."""
-    return checked(kind, read_yaml(path), path.name)
+def load(kind: type[Record], path: Path, fix: str | None = None) -> Record:
+    """The file as a record of that kind; UserError names every key at fault. fix: what to do where there is none."""
+    return checked(kind, read_yaml(path, fix=fix), path.name)
 
 
 def checked(kind: type[Record], tree: dict[str, Any], name: str) -> Record:
@@ -56,22 +56,25 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def read_yaml(path: Path, yaml: YAML | None = None) -> dict[str, Any]:
-    """The file as plain dictionaries, by the rules of YAML 1.2 (as DVC reads it); or as another parser has it."""
+def read_yaml(path: Path, yaml: YAML | None = None, fix: str | None = None) -> dict[str, Any]:
+    """The file as plain dictionaries, by the rules of YAML 1.2 (as DVC reads it); or as another parser has it. fix:
+    what to do where there is none."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is a folder or a device. Fix: move it away, and git checkout {path.name}.")
+        fix = fix or f"git checkout {path.name}"
+        raise UserError(f"{path} is a folder or a device. Fix: move it away, and {fix}.")
     if not path.is_file():
-        raise UserError(f"{path} does not exist. Fix: run from the project's root, or git checkout {path.name}.")
+        fix = fix or f"run from the project's root, or git checkout {path.name}"
+        raise UserError(f"{path} does not exist. Fix: {fix}.")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path.name}: not a UTF-8 text. Fix: save it as UTF-8.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}). Fix: make it readable for you.") from None
-    return parsed(text, path.name, yaml)
+    return parsed(text, path.name, yaml, fix)
 
 
-def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
+def parsed(text: str, name: str, yaml: YAML | None = None, fix: str | None = None) -> dict[str, Any]:
     """A text as `read_yaml` has a file. name: where it comes from, for the messages."""
     if len(text) > LENGTH or _brackets(text) > DEPTH:
         raise UserError(
@@ -92,7 +95,7 @@ def parsed(text: str, name: str, yaml: YAML | None = None) -> dict[str, Any]:
         # ruamel.yaml raises all of these for a scalar that is not what it seems to be: a date, a number, a tag.
         raise UserError(f"{name}: not valid YAML: {_said(error)}. Fix: correct that value, or quote it.") from None
     if not isinstance(tree, dict):
-        raise UserError(f"{name}: must hold `key: value` lines. Fix: git checkout {name}.")
+        raise UserError(f"{name}: must hold `key: value` lines. Fix: {fix or f'git checkout {name}'}.")
     require_plain(tree, name)
     return tree
 

@@ -13,14 +13,11 @@ USAGE = "usage: python -m pipeline.federation server|site FOLDER"
 
 
 def server(folder: Path) -> None:
-    from pipeline.config.loading import load
     from pipeline.federation.flare import FlareServer
-    from pipeline.federation.server import run
-    from pipeline.federation.settings import Server
-    from pipeline.params.reading import load_params
+    from pipeline.federation.server import params_in, run
+    from pipeline.federation.settings import Server, read
 
-    settings = load(Server, folder / "federation.yaml")
-    params = load_params(folder / "params.yaml")
+    settings, params = read(Server, folder / "federation.yaml"), params_in(folder)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     transport = FlareServer(settings.engine, folder)
     try:
@@ -30,12 +27,11 @@ def server(folder: Path) -> None:
 
 
 def site(folder: Path) -> None:
-    from pipeline.config.loading import load
     from pipeline.federation.flare import serve
     from pipeline.federation.hospital import site_of, warm_up
-    from pipeline.federation.settings import SiteSettings
+    from pipeline.federation.settings import SiteSettings, read
 
-    settings = load(SiteSettings, folder / "site.yaml")
+    settings = read(SiteSettings, folder / "site.yaml")
     ready, stop = site_of(settings, folder), threading.Event()
     warm_up()
     for kind in (signal.SIGTERM, signal.SIGINT):

@@ -118,7 +118,10 @@ def demo(keep: Path, rounds: int = 200) -> None:
             raise UserError("the server ended with an error.\n" + "\n".join(logs))
         shutil.rmtree(keep, ignore_errors=True)
         shutil.copytree(folders["server"] / "results", keep)
-    print(f"\nresults, pictures and history: {keep} ({time.monotonic() - began:.0f} s; all processes have ended)")
+        shutil.copytree(folders["server"] / "models", keep / "models")
+    print(
+        f"\nresults, pictures, history and model: {keep} ({time.monotonic() - began:.0f} s; all processes have ended)"
+    )
 
 
 def _follow(process: subprocess.Popen[str], log: Path) -> None:

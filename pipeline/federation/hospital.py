@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from pipeline.config import own_code
 from pipeline.config.spec import override
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError
-from pipeline.federation import problems
+from pipeline.federation import measuring, problems
 from pipeline.federation.messages import Message
 from pipeline.federation.privacy import Privacy
+from pipeline.federation.samples import SiteSamples
 from pipeline.federation.settings import SiteSettings
 from pipeline.federation.site import Site, SiteTask
 from pipeline.oracles.weighting import FusedOracle
@@ -24,23 +23,18 @@ from pipeline.problems.toy import Toy
 
 def site_of(settings: SiteSettings, folder: Path) -> Site:
     """The site with its data read. Raises UserError for what is wrong with either."""
-    data = settings.data
-    reader = own_code.found_at("data.reader", data.reader, None, "function", " (path, **options)")
-    X, y, columns = reader(folder / data.path, **data.options)
+    samples = SiteSamples.read(settings.data, folder)
     store, chosen = folder / settings.store, settings.privacy
     store.mkdir(parents=True, exist_ok=True)
     privacy = None
     if chosen.clip is not None:
         account = store / "privacy.json"
         privacy = Privacy(chosen.clip, chosen.noise, chosen.clip_numbers, chosen.delta, chosen.limit, account)
-    elif chosen.noise:
-        raise UserError("site.yaml: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
 
     def build(setup: Message) -> SiteTask:
-        return _part(settings, X, y, setup)
+        return _part(settings, samples, setup)
 
-    facts = {"samples": len(y), "shape": list(X.shape[1:]), "columns": columns}
-    return Site(settings.name, build, facts, privacy, store)
+    return Site(settings.name, build, samples.describe, privacy, store)
 
 
 def warm_up() -> None:
@@ -51,7 +45,7 @@ def warm_up() -> None:
     oracle.gradients_and_products(w, w, oracle.draw(0, torch.tensor([0]), 1))
 
 
-def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) -> SiteTask:
+def _part(settings: SiteSettings, samples: SiteSamples, setup: Message) -> SiteTask:
     """This site's part in the run that the server describes."""
     facts = setup.facts
     wanted: dict[str, Any] = facts["params"]
@@ -62,7 +56,10 @@ def _part(settings: SiteSettings, X: np.ndarray, y: np.ndarray, setup: Message) 
     client = facts["sites"].index(settings.name)
     scaling = Scaling(**setup.tensors) if setup.tensors else None
     dtype = problems.dtype_of(params)
-    data = problems.site_data((X, y), client, facts["sizes"], facts["classes"], scaling, dtype)
-    context = problems.context_of(params, problems.problem_of(params, data))
+    own = samples.dealt(facts["apart"], params.seed, client)
+    data = problems.site_data(own, client, facts["sizes"], facts["classes"], scaling, dtype)
+    problem = problems.problem_of(params, data)
+    context = problems.context_of(params, problem)
     floats = torch.bfloat16 if facts["payload"] == "bfloat16" else None
-    return SiteTask(params.method, context, frozenset([client]), floats, dtype)
+    figures = measuring.figures(measuring.alone(problem, client)) if facts["apart"] else None
+    return SiteTask(params.method, context, frozenset([client]), floats, dtype, figures)

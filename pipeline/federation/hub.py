@@ -19,6 +19,8 @@ from torch import Tensor
 from pipeline.errors import UserError
 from pipeline.federation.messages import Malformed, Message, decode, encode
 
+EXACT = ("setup", "measure")
+"""Questions whose numbers travel as they are, whatever the payload."""
 SETUP = 60.0
 """Seconds that a site has at least to prepare for a run."""
 
@@ -40,11 +42,11 @@ class Transport(Protocol):
 
 
 class SitesLost(Exception):
-    """Sites whose answer to a question of the present step is missing or cannot be used."""
+    """Sites whose answer to a question is missing or cannot be used. answers: of the others."""
 
-    def __init__(self, why: Mapping[str, str]) -> None:
+    def __init__(self, why: Mapping[str, str], answers: Mapping[str, Message] | None = None) -> None:
         super().__init__("; ".join(f"{site}: {reason}" for site, reason in why.items()))
-        self.why = dict(why)
+        self.why, self.answers = dict(why), dict(answers or {})
 
 
 @dataclass
@@ -163,7 +165,7 @@ class Hub:
         encoded: dict[int, bytes] = {}  # sites are often asked the very same
         for message in questions.values():
             if id(message) not in encoded:
-                encoded[id(message)] = encode(message, None if message.kind == "setup" else self.floats)
+                encoded[id(message)] = encode(message, None if message.kind in EXACT else self.floats)
         sent = {site: encoded[id(message)] for site, message in questions.items()}
         setup = any(message.kind == "setup" for message in questions.values())  # a site may have to read and import
         answers, missing = self.transport.ask(sent, max(self.timeout, SETUP) if setup else self.timeout)
@@ -189,11 +191,13 @@ class Hub:
             self.note(f"{site} is left out: {reason}")
             self._resting[site] = time.monotonic() + self.rest
             self.ready.discard(site)
-        if why:
-            raise SitesLost(why)
+            if setup and site in answers:  # what it was told of the run does not suit it, nor will it soon
+                self.rest_long(site)
         for site, answer in found.items():
             if "privacy" in answer.facts:
                 self.privacy[site] = answer.facts["privacy"]
+        if why:
+            raise SitesLost(why, found)
         return found
 
     def _checked(self, content: bytes, shapes: Shapes) -> Message:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline import models
 from pipeline.data.arrays import Samples
-from pipeline.data.federated import FederatedData
+from pipeline.data.federated import FederatedData, Parts
 from pipeline.data.raw import DatasetInfo
 from pipeline.data.scaling import Scaling
 from pipeline.errors import UserError, not_allowed
+from pipeline.federation.samples import TEST, VALIDATION
 from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
@@ -25,8 +27,8 @@ from pipeline.problems.forms import Given
 from pipeline.sharing import Share
 from pipeline.training.precision import DTYPES, of_precision
 
-SUPPORTED = ("client_weighting", "consensus")
-"""Problems whose clients need nothing but their training samples and whose network the server can test."""
+SUPPORTED = ("client_weighting", "consensus", "hyper_representation", "loss_tuning", "fair")
+"""Problems whose variables the server may know, and whose figures it can find or ask for."""
 OWN = "arrays"
 """What a user's own data are called in params.yaml; here neither folder nor file is read."""
 
@@ -44,7 +46,23 @@ def settled(params: Params, samples: int, channels: int, size: int, classes: int
             f"one of {', '.join(SUPPORTED)} with real sites",
             "write one, or another algorithm",
         )
+    if getattr(run.problem_settings, "class_weights", None) == "auto":
+        raise not_allowed(
+            "problems.loss_tuning.class_weights",
+            "auto",
+            "a number with real sites: auto counts the labels of all of them, which nothing here sees",
+            "for example 0.01",
+        )
     return run
+
+
+def set_aside(run: Resolved) -> tuple[str, ...]:
+    """The parts that sites set aside: validation samples where the upper level lies with them, and test samples where
+    their heads do."""
+    if not run.formulation.upper_on_clients(run.problem_settings, False):
+        return ()
+    local = getattr(run.problem_settings, "heads", "shared") == "local"
+    return (TEST, VALIDATION) if local else (VALIDATION,)
 
 
 def server_data(
@@ -80,24 +98,39 @@ def server_data(
 
 
 def site_data(
-    own: Samples, client: int, sizes: Sequence[int], classes: int, scaling: Scaling | None, dtype: torch.dtype
+    own: dict[str, Samples],
+    client: int,
+    sizes: Sequence[int],
+    classes: int,
+    scaling: Scaling | None,
+    dtype: torch.dtype,
 ) -> FederatedData:
-    """The samples of client number `client`, and how many the others have; scaled as the server says."""
-    one = (own[0][:1], own[1][:1])
-    data = FederatedData.from_arrays([own], own, one, classes=classes, kinds=["unknown"], dtype=dtype)
-    counts = torch.tensor(list(sizes))
-    counts[client] = len(own[1])
+    """The samples of client number `client`, by part, and how many the others have for training; scaled as the server
+    says."""
+    both = [own[part] for part in ("training", VALIDATION) if part in own]
+    held = np.concatenate([X for X, _ in both]), np.concatenate([y for _, y in both])
+    one = (held[0][:1], held[1][:1])
+    data = FederatedData.from_arrays([held], held, own.get(TEST, one), classes=classes, kinds=["unknown"], dtype=dtype)
+    counts, kept = torch.tensor(list(sizes)), len(own["training"][1])
+    counts[client] = kept
+    others = torch.zeros_like(counts)
+    apart = others.clone()
+    apart[client] = len(held[1]) - kept
     return replace(
         data,
-        starts=torch.zeros_like(counts),
+        indices=data.indices[:kept],
+        labels=data.labels[:kept],
+        wrong=data.wrong[:kept],
+        starts=others,
         sizes=counts,
+        own_validation=Parts(data.indices[kept:], data.labels[kept:], others, apart),
         kinds=["unknown"] * len(counts),
         client_labels=[[]] * len(counts),
         oracle_weights=torch.zeros(len(counts), dtype=dtype),
         validation_images=data.validation_images[:0],
         validation_labels=data.validation_labels[:0],
-        test_images=data.test_images[:0],
-        test_labels=data.test_labels[:0],
+        test_images=data.test_images if TEST in own else data.test_images[:0],
+        test_labels=data.test_labels if TEST in own else data.test_labels[:0],
         scaling=scaling,
     )
 

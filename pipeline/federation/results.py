@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.spec import dotted
+from pipeline.federation import measuring, model
 from pipeline.federation.hub import Hub
+from pipeline.federation.samples import TEST
 from pipeline.federation.settings import Server
 from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use
+from pipeline.problems.base import ClientHeldUpper
 from pipeline.report import figures, matrices, tables
 from pipeline.report.clients import UNKNOWN, Clients
 from pipeline.report.history import column, evaluations, read_history, read_weights
 from pipeline.report.numbers import run_facts
 from pipeline.report.page.render import write_page
-from pipeline.report.page.story import Holdings, Story
+from pipeline.report.page.story import USES, Holdings, Story
 from pipeline.report.record import Record, describe
 from pipeline.report.run import remarks, troubles
 from pipeline.report.writing import write_json
@@ -69,17 +73,23 @@ def write(
     task: Task,
     hub: Hub,
     samples: dict[str, int],
+    apart: dict[str, dict[str, int]],
     given: dict[str, Any],
 ) -> str:
-    """models/ and results/; returns the summary for the terminal, weights under the sites' names. given: `given()`."""
+    """models/ and results/; returns the summary for the terminal, weights under the sites' names. samples: of each site
+    for training. apart: part -> how many samples each site has set aside for it. given: `given()`."""
     problem: Any = task.problem
     results, names = folder / "results", list(hub.members)
+    shutil.rmtree(results, ignore_errors=True)  # of an earlier run, which may have made other files
     save_variables(folder / "models" / "model.pt", served.variables)
     history.export(results)
     record.save(folder / "models" / "training.json")
-    found = outcome(problem, served.variables)
-    tested: Any = found.test
     rows = read_history(results / "history.csv")
+    if isinstance(problem, ClientHeldUpper):
+        found = measuring.Figures(hub, problem).outcome(served.variables, rows[served.round])
+    else:
+        found = outcome(problem, served.variables)
+    tested: Any = found.test
     facts = (
         run_facts(record)
         | {
@@ -88,6 +98,9 @@ def write(
             "test_loss": tested.loss,
             "selection_accuracy": getattr(found.selection, "accuracy", None),
             "validation_loss": found.validation_loss,
+        }
+        | found.measures
+        | {
             "exchanges": hub.tally.exchanges,
             "answers_left_out": sum(int(row.get("answers_left_out") or 0) for row in rows),
             "bytes_up": hub.tally.bytes_up,
@@ -106,14 +119,18 @@ def write(
     _plots(results, found, clients)
     data, said = problem.data, remarks(facts, clients, results)
     sets = {"validation": len(data.validation_labels), "selection": len(data.selection_labels)}
+    if TEST not in apart:
+        sets["test"] = len(data.test_labels)
+    columns = {f"own {part}": [str(sizes.get(name, "")) for name in names] for part, sizes in apart.items()}
+    uses = USES | ({"validation": "scales the features"} if apart else {})
     story = Story(
         record,
         facts,
         clients,
         rows,
         read_weights(results)["weights"],
-        test=tested,
-        holdings=Holdings(sets | {"test": len(data.test_labels)}, columns=_spent(hub)),
+        test=tested if len(tested.confusion) else None,
+        holdings=Holdings(sets, columns=columns | _spent(hub), uses=uses),
         remarks=troubles(facts, rows),
         command=COMMANDS.format(sites=", ".join(names)),
         given=given,
@@ -121,7 +138,13 @@ def write(
         repeatable=False,
     )
     write_page(story, results / "report.html")
-    return "\n".join([tables.client_table(clients), "", tables.headline(facts), *said])
+    headline = tables.headline(facts) if tested.accuracy is not None else "no site has tested the last model"
+    return "\n".join([tables.client_table(clients), "", headline, *said])
+
+
+def export(folder: Path, task: Task, served: Served, columns: list[str], shape: list[int]) -> None:
+    """models/mlflow, for use."""
+    model.export(folder / "models", task.problem, served.variables, columns, shape)
 
 
 def given(params: Params) -> dict[str, Any]:
@@ -150,7 +173,8 @@ def _plots(results: Path, found: Outcome, clients: Clients) -> None:
     columns = (column(rows, name) for name in ("round", "test_accuracy", "validation_loss"))
     figures.save(figures.accuracy_and_loss(*columns), plots / "accuracy_and_loss.png")
     tested: Any = found.test
-    figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
+    if len(tested.confusion):
+        figures.save(matrices.confusion_matrix(tested.confusion), plots / "confusion_matrix.png")
 
 
 def send(params: Resolved, folder: Path) -> None:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
+import uuid
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from pipeline.config import own_code
 from pipeline.config.spec import dotted
 from pipeline.data.federated import FederatedData
 from pipeline.errors import UserError
-from pipeline.federation import problems, results
+from pipeline.federation import measuring, problems, results
 from pipeline.federation.hub import Hub, SitesLost, Transport
 from pipeline.federation.messages import Message
 from pipeline.federation.rounds import remote
+from pipeline.federation.samples import TEST, ServerSamples
 from pipeline.federation.settings import Server
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use
+from pipeline.params.reading import load_params
+from pipeline.problems.base import ClientHeldUpper
 from pipeline.training import saves
 from pipeline.training.best import SELECTION, Best
 from pipeline.training.history import History, Row
@@ -33,68 +35,55 @@ from pipeline.training.resume import ResumeFolder, fingerprint
 from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Task, image_task
 
+SOME = 1000
+"""Samples, while it is not known how many there are: settings that depend on this are settled later."""
 SCALARS = ("sites", "epsilon")
 """Columns of the history that a simulated run has not: sites that took part in the round's last step, and the largest
 epsilon that a site has spent (empty without noise)."""
 
 
-@dataclass(frozen=True)
-class Own:
-    """The server's own samples."""
-
-    validation: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
-    selection: tuple[np.ndarray, np.ndarray] | None
-    columns: list[str]
-
-    @classmethod
-    def read(cls, settings: Server, folder: Path) -> Own:
-        data = settings.data
-        reader = own_code.found_at("data.reader", data.reader, None, "function", " (path, **options)")
-        named = {"validation": data.validation, "test": data.test, "selection": data.selection}
-        tables = {name: reader(folder / path, **data.options) for name, path in named.items() if path}
-        if len({(tuple(table[2]), table[0].shape[1:]) for table in tables.values()}) > 1:
-            raise UserError(f"{folder}: the server's files have different columns. Fix: give them the same.")
-        samples = {name: (table[0], table[1]) for name, table in tables.items()}
-        return cls(samples["validation"], samples["test"], samples.get("selection"), tables["validation"][2])
-
-    @property
-    def hash(self) -> str:
-        sets = [part for part in (self.validation, self.test, self.selection) if part]
-        return hashlib.sha256(
-            b"".join(np.ascontiguousarray(array).tobytes() for part in sets for array in part)
-        ).hexdigest()
-
-
 class Sites:
-    """What the server learns of the sites and sends them. samples: of each, 0 while unknown."""
+    """What the server learns of the sites and sends them. apart: the parts that they set aside -> how many samples of
+    each site. samples: for training, of each, 0 while unknown. run: a name of its own, by which sites keep what their
+    clients keep; the same run made once more has another. saved_at: the round of the last save."""
 
-    def __init__(self, settings: Server, own: Own, run: str) -> None:
-        self.settings, self.own, self.run = settings, own, run
+    def __init__(self, settings: Server, own: ServerSamples, apart: Sequence[str]) -> None:
+        self.settings, self.own, self.run = settings, own, uuid.uuid4().hex
+        self.apart: dict[str, dict[str, int]] = {part: {} for part in apart}
         self.samples = dict.fromkeys(settings.sites, 0)
         self.setup: Message | None = None
-        self.restore_at: int | None = None
+        self.saved_at: int | None = None
+        self._known: set[str] = set()
         self.hub: Hub
 
     def welcome(self, site: str) -> None:
         """A site that has (re)appeared: ask what it has, tell it about the run. Raises SitesLost."""
-        described = self._ask(site, Message("describe"))
+        described = self._ask(site, Message("describe", {"apart": list(self.apart)}))
         self.samples[site] = int(described["samples"])
         shape = list(self.own.validation[0].shape[1:])
         if described["shape"] != shape or described["columns"] != self.own.columns:
             theirs, ours = (described["columns"] or described["shape"], self.own.columns or shape)
-            why = {site: f"its samples have {theirs}, the server's {ours}"}
-            self.hub.note(f"{site} cannot take part: {why[site]}")
-            self.hub.rest_long(site)
-            raise SitesLost(why)
+            self._refuse(site, f"its samples have {theirs}, the server's {ours}")
+        for part, count in described["apart"].items():
+            self.apart[part][site] = count
+        if empty := [part for part, sizes in self.apart.items() if not sizes[site]]:
+            self._refuse(site, f"it sets no {empty[0]} samples aside (site.yaml, data.{empty[0]})")
         if self.setup is None:
             return  # the run has not begun
-        ready = self._ask(site, self.setup)
-        if ready["rows"] and self.restore_at is not None:
-            found = self._ask(site, Message("restore", {"run": self.run, "round": self.restore_at}))["found"]
-            if not found:
-                self.hub.note(f"{site} has no save of round {self.restore_at}: what its clients kept starts anew")
+        ready = self._ask(site, Message("setup", self.setup.facts | {"run": self.run}, self.setup.tensors))
+        if ready["rows"] and self.saved_at is not None and (ready["anew"] or site not in self._known):
+            found = self._ask(site, Message("restore", {"run": self.run, "round": self.saved_at}))["round"]
+            if found is None:
+                self.hub.note(f"{site} has no save of this run: what its clients keep starts anew")
+            elif found < self.saved_at:
+                self.hub.note(f"{site} goes on with what its clients kept after round {found}")
+        self._known.add(site)
         self.hub.note(f"{site} takes part")
+
+    def _refuse(self, site: str, why: str) -> None:
+        self.hub.note(f"{site} cannot take part: {why}")
+        self.hub.rest_long(site)
+        raise SitesLost({site: why})
 
     def _ask(self, site: str, question: Message) -> dict[str, Any]:
         return self.hub.ask({site: question}, {})[site].facts
@@ -109,34 +98,59 @@ class Sites:
         """From now on sites hear of the run; those that are there, at once."""
         flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
         facts: dict[str, Any] = {
-            "run": self.run,
             "params": flat,
             "sizes": data.sizes.tolist(),
             "sites": self.settings.sites,
         }
-        facts |= {"classes": self.settings.classes, "payload": self.settings.payload}
+        facts |= {"classes": self.settings.classes, "payload": self.settings.payload, "apart": list(self.apart)}
         self.setup = Message("setup", facts, problems.scaling_tensors(data.scaling))
         self.hub.forget()
+
+    def go_on(self, run: str, at: int) -> None:
+        """With a run that was saved in that round."""
+        self.run, self.saved_at = run, at
 
 
 _TOLD = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
 
 
+def params_in(folder: Path) -> Params:
+    """params.yaml of the folder; without one, every setting is the default."""
+    if (folder / "params.yaml").is_file():
+        return load_params(folder / "params.yaml")
+    print(f"federation: {folder} has no params.yaml: every setting is the default", file=sys.stderr, flush=True)
+    return Params()
+
+
 def run(settings: Server, params: Params, folder: Path, transport: Transport, on_round: Any = None) -> str:
     """Train to the last round, going on from the last save; write results; return the summary for the terminal."""
-    if not settings.sites:
-        raise UserError("federation.yaml: sites is empty. Fix: name all sites, as in their certificates.")
-    own = Own.read(settings, folder)
+    own = ServerSamples.read(settings, folder)
     shape = own.validation[0].shape
     channels, size = (1, shape[-1]) if len(shape) == 3 else (shape[1], shape[-1] if len(shape) == 4 else 1)
     name = fingerprint(params_in_use(dotted(params)) | {"own": own.hash, "sites": settings.sites})
-    sites = Sites(settings, own, name[:16])
+
+    def server_data(sizes: Sequence[int]) -> FederatedData:
+        sets = own.validation, own.test or own.validation, own.selection
+        return problems.server_data(*sets, settings.classes, sizes, problems.dtype_of(params))
+
+    expected = problems.settled(params, SOME, channels, size, settings.classes)
+    apart = problems.set_aside(expected)
+    if TEST not in apart and not own.test:
+        raise UserError("federation.yaml: data.test = null: the server tests the model. Fix: a file of test samples.")
+    if TEST in apart and own.selection:
+        raise UserError(
+            f"federation.yaml: data.selection = {settings.data.selection!r}: under local heads every network has a part"
+            " at its site, and the server can test none. Fix: leave it out, or problems.hyper_representation.heads:"
+            " shared with another algorithm."
+        )
+    problems.problem_of(expected, server_data([1] * len(settings.sites)))  # before anyone is waited for
+    sites = Sites(settings, own, apart)
     floats = torch.bfloat16 if settings.payload == "bfloat16" else None
     hub = sites.hub = Hub(
         transport,
         {site: [number] for number, site in enumerate(settings.sites)},
         timeout=settings.timeout,
-        needed=min(settings.min_sites, len(settings.sites)),
+        needed=settings.min_sites,
         patience=settings.patience,
         rest=settings.rest,
         welcome=sites.welcome,
@@ -151,8 +165,10 @@ def run(settings: Server, params: Params, folder: Path, transport: Transport, on
             sites.samples = {site: sites.samples[site] or saved["samples"][site] for site in settings.sites}
         sizes = [max(1, sites.samples[site]) for site in settings.sites]
         resolved = problems.settled(params, sum(sizes), channels, size, settings.classes)
-        data = problems.server_data(own.validation, own.test, own.selection, settings.classes, sizes, hub.dtype)
+        data = server_data(sizes)
         task = image_task(problems.problem_of(resolved, data), own.hash, name)
+        if isinstance(task.problem, ClientHeldUpper):
+            task = measuring.Figures(hub, task.problem).measuring(task)
         sites.begin(resolved, data)
         return _train(settings, resolved, results.given(params), folder, hub, sites, task, kept, saved, on_round)
 
@@ -181,7 +197,7 @@ def _train(
         best, spent, left_out = Best(**saved["best"]), saved["seconds"], saved["left_out"]
         if context.screen:
             context.screen.load_state_dict(saved["screen"])
-        sites.restore_at = loop.round
+        sites.go_on(saved["run"], loop.round)
         hub.note(f"going on from the save of round {loop.round}")
     else:
         saved = None
@@ -210,10 +226,15 @@ def _train(
         def save() -> None:
             if isinstance(context, BilevelContext) and algorithm.client_rows & loop.state.memory.keys():
                 _save_rows(hub, sites, loop.round)
+                sites.saved_at = loop.round
             rows: list[Row] = history.flush()
             content: dict[str, Any] = {"loop": loop.state_dict(), "best": best.state_dict(), "samples": sites.samples}
             content |= {"history": history.state(), "seconds": spent + time.perf_counter() - since}
-            content |= {"left_out": left_out, "screen": context.screen.state_dict() if context.screen else None}
+            content |= {
+                "run": sites.run,
+                "left_out": left_out,
+                "screen": context.screen.state_dict() if context.screen else None,
+            }
             saves.write(kept.checkpoint, lambda file: torch.save(content, file))
             live.report(rows)
 
@@ -234,7 +255,8 @@ def _train(
             raise NotFinite(f"{error} What was recorded is in {kept.give_up()}.") from None
     served = best.served(loop.round, loop.state.variables)
     record = replace(record, run=live.info, served_round=served.round, left_out=left_out)
-    summary = results.write(folder, record, history, served, task, hub, sites.samples, given)
+    summary = results.write(folder, record, history, served, task, hub, sites.samples, sites.apart, given)
+    results.export(folder, task, served, sites.own.columns, list(sites.own.validation[0].shape[1:]))
     kept.discard()
     results.send(params, folder)
     return summary
@@ -252,5 +274,6 @@ def _read(kept: ResumeFolder) -> dict[str, Any] | None:
 def _save_rows(hub: Hub, sites: Sites, at: int) -> None:
     """What clients keep at their sites, on the sites' disks; a site that cannot is left out of the next step."""
     present = [site for site in hub.members if site in hub.ready]
+    question = Message("save", {"run": sites.run, "round": at, "taken": hub.taken})
     with suppress(SitesLost):
-        hub.ask(dict.fromkeys(present, Message("save", {"run": sites.run, "round": at})), {})
+        hub.ask(dict.fromkeys(present, question), {})

@@ -3,10 +3,18 @@ each site. What a site shows of its data is decided in its own file alone."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from pipeline.config.spec import PositiveFloat, Section, param, section
+from pipeline.config.loading import load
+from pipeline.config.spec import Fraction, PositiveFloat, Section, param, section
+from pipeline.errors import UserError, not_allowed
+
+Kind = TypeVar("Kind", "Server", "SiteSettings")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""Of a site: a part of an address in NVFlare, and of a file name."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,9 @@ class ServerData(Reader):
     """The server's own samples."""
 
     validation: str = param("validation.csv", "clean samples that the client weights are learned from")
-    test: str = param("test.csv", "samples that the model is tested on")
+    test: str | None = param(
+        "test.csv", "samples that the model is tested on; null under local heads, which sites test"
+    )
     selection: str | None = param(None, "samples that no method sees, to choose step sizes by; null = none")
 
 
@@ -34,6 +44,10 @@ class SiteData(Reader):
     """The site's own samples; they never leave it."""
 
     path: str = param("data.csv", "the file or folder that the reader is given")
+    validation: Fraction | str = param(
+        0.2, "samples of its own for a problem whose upper level lies with the sites: a share of these, or a file"
+    )
+    test: Fraction | str = param(0.2, "samples of its own that local heads are tested on: a share of these, or a file")
 
 
 @dataclass(frozen=True)
@@ -89,3 +103,27 @@ class SiteSettings(Section):
     )
     store: str = param("store", "folder for what the site must not forget: its privacy account, its clients' variables")
     engine: Engine = section(Engine, "the connection")
+
+
+def read(kind: type[Kind], path: Path) -> Kind:
+    """federation.yaml or site.yaml. Raises UserError for what is wrong with it."""
+    found = load(kind, path, fix=f"write it; docs/federation/{path.name} of the checkout has every key")
+    names = found.sites if isinstance(found, Server) else [found.name]
+    key = "sites" if isinstance(found, Server) else "name"
+    if not all(names) or not names:
+        raise UserError(f"{path.name}: {key} is empty. Fix: name {_WHOM[key]}, as in the certificates.")
+    for name in names:
+        if not NAME.fullmatch(name) or name == "server":
+            allowed = "letters, digits, - and _, and not `server`"
+            raise not_allowed(f"{path.name}: {key}", name, allowed, "rename it, here and in its certificate")
+    if isinstance(found, Server):
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{path.name}: sites names {twice[0]!r} twice. Fix: one name for each site.")
+        if found.min_sites > len(names):
+            raise not_allowed(f"{path.name}: min_sites", found.min_sites, f"at most {len(names)}, of sites", "lower it")
+    elif found.privacy.clip is None and found.privacy.noise:
+        raise UserError(f"{path.name}: privacy.noise without privacy.clip. Fix: privacy.clip, the longest answer.")
+    return found
+
+
+_WHOM = {"sites": "all sites", "name": "this site"}

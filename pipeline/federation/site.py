@@ -7,7 +7,7 @@ the simulator would have had for its clients.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.federation.measuring import Found
 from pipeline.federation.messages import Malformed, Message, decode, encode
 from pipeline.federation.privacy import BudgetSpent, Privacy
 from pipeline.federation.steps import StepRunner
@@ -29,13 +30,15 @@ Answer = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class SiteTask:
-    """What a site knows of a run. clients: ids of its own. context: with a problem that holds their samples."""
+    """What a site knows of a run. clients: ids of its own. context: with a problem that holds their samples. figures:
+    what it finds on these, and on how many; None = such a run asks for none."""
 
     algorithm: Algorithm[Any]
     context: StepContext
     clients: frozenset[int]
     floats: torch.dtype | None = None
     dtype: torch.dtype = torch.float32
+    figures: Found | None = None
 
 
 def _product_with_inner(oracle: FusedOracle, batch: Batch, w: Tensor, lam: Tensor) -> Answer:
@@ -55,18 +58,19 @@ FUNCTIONS: dict[str, Callable[..., Answer]] = {
 
 
 class Site:
-    """describe: what the server learns before a run. build: from the server's settings to this site's part in it.
+    """describe: what the server learns before a run, by the parts that are set aside in it. build: from the server's
+    settings to this site's part in it.
     store: folder for what its clients keep; None = nothing outlives the process."""
 
     def __init__(
         self,
         name: str,
         build: Callable[[Message], SiteTask],
-        describe: dict[str, Any] | None = None,
+        describe: Callable[[Sequence[str]], dict[str, Any]] = lambda apart: {},
         privacy: Privacy | None = None,
         store: Path | None = None,
     ) -> None:
-        self.name, self._build, self._facts = name, build, describe or {}
+        self.name, self._build, self._describe = name, build, describe
         self.privacy, self._store = privacy, store
         self._part: SiteTask | None = None
         self._set_up: dict[str, Any] | None = None
@@ -80,11 +84,11 @@ class Site:
             found = Message("refused", {"why": str(spent), "for good": True})
         except Exception as error:  # the server names it; the site stays
             found = Message("refused", {"why": f"{type(error).__name__}: {error}"})
-        return encode(found, self._part.floats if self._part else None)
+        return encode(found, self._part.floats if self._part and found.kind != "figures" else None)
 
     def _answer(self, question: Message) -> Message:
         if question.kind == "describe":
-            return Message("description", self._facts)
+            return Message("description", self._describe(question.facts.get("apart", ())))
         if question.kind == "setup":
             return self._setup(question)
         if self._part is None:
@@ -94,19 +98,21 @@ class Site:
             return self._ask(question)
         if self._runner is None:
             raise Malformed(f"this method has no question {question.kind!r}")
-        answers = {"step": self._runner.step, "sums": self._runner.sums, "save": self._save, "restore": self._restore}
+        answers = {"step": self._runner.step, "sums": self._runner.sums, "measure": self._measure}
+        answers |= {"save": self._save, "restore": self._restore}
         if question.kind not in answers:
             raise Malformed(f"there is no question {question.kind!r}")
         found = answers[question.kind](question)
         return self._released(found) if question.kind in ("step", "sums") else found
 
     def _setup(self, question: Message) -> Message:
-        if question.facts != self._set_up:  # the same once more: what its clients keep stays
+        anew = question.facts != self._set_up
+        if anew:  # else the same once more: what its clients keep stays
             part = self._part = self._build(question)
             by_steps = isinstance(part.context, BilevelContext)
             self._runner = StepRunner(self.name, part.algorithm, part.context, part.clients) if by_steps else None
             self._set_up = question.facts
-        return Message("ready", {"rows": bool(self._runner and self._runner.rows)})
+        return Message("ready", {"rows": bool(self._runner and self._runner.rows), "anew": anew})
 
     def _ask(self, question: Message) -> Message:
         part = self._part
@@ -153,35 +159,57 @@ class Site:
         }
         return Message(found.kind, found.facts | {"privacy": self.privacy.spent()}, tensors)
 
+    def _measure(self, question: Message) -> Message:
+        """Figures on samples of its own, each a number that counts as any other answer."""
+        assert self._part
+        assert self._runner
+        if not self._part.figures:
+            raise Malformed("this run has no figures that a site finds")
+        self._runner.settle(question.facts["taken"])
+        variables = {name.removeprefix("variables."): value for name, value in question.tensors.items()}
+        per_class = variables.pop("per_class", None)
+        own = {name: value for name, value in self._runner.saved().items() if name == "Y"}
+        found, samples = self._part.figures(variables | own, per_class)
+        tensors = {name: torch.tensor([value], dtype=torch.float64) for name, value in found.items()}
+        facts: dict[str, Any] = {"samples": samples}
+        if self.privacy:
+            tensors = {name: self.privacy.release(value) for name, value in tensors.items()}
+            facts["privacy"] = self.privacy.spent()
+        return Message("figures", facts, tensors)
+
     # ------------------------------------------------------------------------------ what its clients keep, on disk
 
-    def _file(self, question: Message) -> Path | None:
-        run, at = str(question.facts["run"]), int(question.facts["round"])
+    def _saves(self, question: Message) -> tuple[dict[int, Path], Path | None]:
+        """Those of the run, by round, and where the one of this round belongs; None: nothing is kept."""
+        run = str(question.facts["run"])
         if not run.isalnum():
             raise Malformed("a run's name is letters and digits")
-        return self._store / f"{run}-{at}.rows" if self._store else None
+        if not self._store:
+            return {}, None
+        found = {int(path.stem.rpartition("-")[2]): path for path in self._store.glob(f"{run}-*.rows")}
+        return found, self._store / f"{run}-{int(question.facts['round'])}.rows"
 
     def _save(self, question: Message) -> Message:
         """Rows after a round; the two newest saves stay, since the server may not have finished its own."""
         assert self._runner
-        file = self._file(question)
+        self._runner.settle(question.facts["taken"])
+        _, file = self._saves(question)
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
             partial = file.with_suffix(".partial")
             partial.write_bytes(encode(Message("rows", {}, self._runner.saved())))
             partial.replace(file)
-            run = question.facts["run"]
-            saves = sorted(file.parent.glob(f"{run}-*.rows"), key=lambda path: int(path.stem.rpartition("-")[2]))
-            for old in saves[:-2]:
-                old.unlink()
+            kept, _ = self._saves(question)
+            for old in sorted(kept)[:-2]:
+                kept[old].unlink()
         return Message("saved", {"kept": bool(file)})
 
     def _restore(self, question: Message) -> Message:
-        """Rows as they were after that round; without such a save they start anew, and the answer says so."""
+        """Rows as they were after that round, or at the last save before it: since then this site was away. Without a
+        save they start anew. The answer says which round it is."""
         assert self._runner
-        file = self._file(question)
-        found = bool(file and file.is_file())
-        if found:
-            assert file
-            self._runner.restore(decode(file.read_bytes()).tensors)
-        return Message("restored", {"found": found})
+        kept, _ = self._saves(question)
+        newest = max((at for at in kept if at <= int(question.facts["round"])), default=None)
+        if newest is not None:
+            self._runner.restore(decode(kept[newest].read_bytes()).tensors)
+        return Message("restored", {"round": newest})

@@ -240,7 +240,8 @@ class SiteContext(BilevelContext):
 class StepRunner:
     """A site's part in steps. rows: what its clients keep, [N, ...] each, of which only their own rows count.
 
-    A step that the server has not counted, whatever the site thinks of it, is undone when the next one begins.
+    A step that the server has not counted, whatever the site thinks of it, is undone when the next one begins, and
+    before what its clients keep is saved or measured.
     """
 
     def __init__(self, name: str, algorithm: Algorithm[Any], context: StepContext, clients: frozenset[int]) -> None:
@@ -262,13 +263,18 @@ class StepRunner:
         for name, value in saved.items():
             self.rows[name][self._own] = value.to(self.rows[name])
 
-    def step(self, question: Message) -> Message:
+    def settle(self, taken: Mapping[str, Any]) -> None:
+        """Undo the last step if the server has not counted it. taken: site -> the last step that it has."""
         if self._talk:
             self._talk.abandon()
-        facts = question.facts
-        key = (int(facts["round"]), int(facts["inner"]))
-        if self._key and list(self._key) != facts["taken"].get(self.name):
+        self._talk = None
+        if self._key and list(self._key) != taken.get(self.name):
             self.restore(self._before)
+
+    def step(self, question: Message) -> Message:
+        facts = question.facts
+        self.settle(facts["taken"])
+        key = (int(facts["round"]), int(facts["inner"]))
         self._key, self._before = key, self.saved()
         talk = self._talk = Conversation(int(facts["exchanges"]))
         talk.take(question)

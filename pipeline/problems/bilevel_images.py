@@ -109,11 +109,7 @@ class ImageBilevel:
 
     def upper_value(self, variables: Variables) -> float:
         """F = sum_i p_i f_i on the whole f-data, of the clients whose f_i is a number, if there are any."""
-        losses, p = self.client_losses(variables), self.client_probabilities
-        finite = losses.isfinite()
-        if finite.all() or not finite.any():
-            return float(p @ losses)
-        return float(p[finite] @ losses[finite] / p[finite].sum())
+        return weighted_mean(self.client_losses(variables), self.client_probabilities)
 
     def client_losses(self, variables: Variables) -> Tensor:
         """Every f_i on its whole data, [N]."""
@@ -158,6 +154,14 @@ class BodyAbove(ImageBilevel):
 
     def initial_upper(self, seed: int) -> Tensor:
         return self.initial_network(seed)[: self.upper_dimension]
+
+
+def weighted_mean(values: Tensor, p: Tensor) -> float:
+    """p @ values, or the mean of those that are numbers, if there are any; values, p: [N]."""
+    finite = values.isfinite()
+    if finite.all() or not finite.any():
+        return float(p @ values)
+    return float(p[finite] @ values[finite] / p[finite].sum())
 
 
 def client_means(values: Tensor, owners: Tensor, clients: int) -> Tensor:

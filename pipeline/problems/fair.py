@@ -88,20 +88,32 @@ class Fair(ImageBilevel):
         """Over the clients: mean, mean of the worst tenth, and variance of the accuracy each can expect, which is the
         test accuracy per class, weighted by the client's own shares of the classes. Where targets are numbers, of
         the loss on the client's own validation part."""
-        classes = self.data.classes
-        values = self.expected_accuracies(variables) if classes else super().client_losses(variables).double()
-        worst = values.sort(descending=not classes).values[: max(1, math.ceil(WORST * self.clients - 1e-9))]
+        if self.data.classes:
+            return self.spread(self.expected_accuracies(variables))
+        return self.spread(super().client_losses(variables).double())
+
+    def spread(self, values: Tensor) -> dict[str, float]:
+        """`measures`, of the clients' accuracies, or losses, [n]."""
+        worst = values.sort(descending=not self.data.classes).values[: max(1, math.ceil(WORST * len(values) - 1e-9))]
         figures = (values.mean(), worst.mean(), values.var(correction=0))
         return {name: float(figure) for name, figure in zip(self.measures, figures, strict=True)}
 
-    def expected_accuracies(self, variables: Variables) -> Tensor:
-        """sum_c (share of class c in client i's training part) x (share of the test samples of c that are right),
-        [N]."""
+    def class_accuracies(self, variables: Variables) -> Tensor:
+        """Share of the test samples of each class that are right, [C]."""
         data = self.data
         scores = logits(self.model, data, self.network(variables), data.test_images)
         hit = (scores.argmax(1) == data.test_labels).double()
         per_class = hit.new_zeros(data.classes).index_add_(0, data.test_labels, hit)
-        per_class = per_class / data.test_labels.bincount(minlength=data.classes).clamp_min(1)
+        return per_class / data.test_labels.bincount(minlength=data.classes).clamp_min(1)
+
+    def expected_accuracies(self, variables: Variables) -> Tensor:
+        """sum_c (share of class c in client i's training part) x (share of the test samples of c that are right),
+        [N]."""
+        return self.shares_of(self.class_accuracies(variables))
+
+    def shares_of(self, per_class: Tensor) -> Tensor:
+        """sum_c (share of class c in client i's training part) x per_class[c], [N]."""
+        data = self.data
         flat = data.training.owners * data.classes + data.labels
         counts = flat.bincount(minlength=self.clients * data.classes).view(self.clients, data.classes).double()
         return counts @ per_class / counts.sum(dim=1)

@@ -25,12 +25,19 @@ from tests.docs.pages import ROOT, Block, blocks, commands
 from tests.stages.project import BIN
 
 NOT_RUN = {
-    "from pathlib import Path\nfrom pipeline.federation": "needs NVFlare: tests/federation/test_flare.py, where it is",
+    "from pathlib import Path\nfrom pipeline.federation.p": "needs NVFlare: tests/federation/test_flare.py",
+    "from pathlib import Path\nfrom pipeline.federation.m": "needs a finished run: tests/federation/test_model.py",
+    "import mlflow.pyfunc\nimport pandas": "needs a finished run: tests/federation/test_model.py",
     "found = fb.fit(hospitals": "three trainings: tests/test_api.py makes them on smaller data",
     "import mlflow, pandas": "needs a finished run: tests/tracking/test_model.py serves one",
 }
 """How the python blocks begin that are compiled, not run: why."""
-OTHER_YAML = {"sites:": Server, "name: north": SiteSettings, "privacy:": SiteSettings}
+OTHER_YAML = {
+    "sites:": Server,
+    "name: north": SiteSettings,
+    "privacy:": SiteSettings,
+    "data:\n  path: data.csv\n  validation:": SiteSettings,
+}
 """How a yaml block begins that is no params.yaml: what reads it."""
 REQUIRED = {SiteSettings: {"name": "north", "data": {"path": "data.csv"}, "engine": {"host": "h", "port": 1}}}
 """What a block that shows one section leaves out."""

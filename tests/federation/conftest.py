@@ -17,3 +17,10 @@ def _no_tracker(monkeypatch, request):
 
     monkeypatch.setattr(results, "live", live)
     monkeypatch.setattr(results, "send", lambda *_: None)
+    if "exports" not in request.fixturenames:
+        monkeypatch.setattr(results, "export", lambda *_: None)
+
+
+@pytest.fixture
+def exports():
+    """The MLflow model is written."""

@@ -34,7 +34,7 @@ QUICK = {
 
 def settings(**more) -> Server:
     quick = {"rest": 0.0, "gather": 0.0, "timeout": 5.0, "patience": 0.3}
-    return Server(sites=SITES, data=ServerData(options=LABEL), engine=Engine(), **quick | more)
+    return Server(sites=SITES, engine=Engine(), **{"data": ServerData(options=LABEL)} | quick | more)
 
 
 def params(algorithm="primal_dual", **more) -> Params:
@@ -103,3 +103,10 @@ def weights(folder) -> np.ndarray:
 def network(channels, image_size, classes):
     """A network of one's own."""
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(channels * image_size**2, classes))
+
+
+def small_network(channels, image_size, classes):
+    """One with a body and a head."""
+    width = channels * image_size**2
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(width, 5), torch.nn.Tanh())
+    return torch.nn.Sequential(body, torch.nn.Linear(5, classes))

@@ -75,6 +75,7 @@ def test_killed_and_back(place, started):
     assert started["server"].wait(300) == 0, (server / "log.txt").read_text()[-3000:]
     metrics = json.loads((server / "results" / "metrics.json").read_text())
     assert metrics["test_accuracy"] > 0.7
+    assert (server / "models" / "mlflow" / "MLmodel").is_file()
     lines = (server / "results" / "history.csv").read_text().splitlines()
     assert len(lines) == ROUNDS + 2
     assert "data.name" not in (server / "log.txt").read_text()  # what the tracker might say

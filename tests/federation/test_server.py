@@ -268,12 +268,13 @@ def test_too_few_sites_are_waited_for_and_the_run_ends_with_what_to_do(tmp_path,
 def test_what_a_site_does_not_agree_to(tmp_path, capsys):
     """Other columns than the server's, and code that it does not allow."""
     there = sites(tmp_path)
-    there["west"]._facts["columns"] = ["age", "height"]
+    described = there["west"]._describe([]) | {"columns": ["age", "height"]}
+    there["west"]._describe = lambda apart: described
     run(tmp_path, params(), transport(there), min_sites=3)
     assert "west cannot take part: its samples have ['age', 'height']" in capsys.readouterr().err
     with pytest.raises(UserError, match="0 of 4 sites"):
         run(tmp_path, params(model__name="tests.federation.helpers.network"), transport(sites(tmp_path)))
-    assert "code that this site does not run" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("code that this site does not run") == 4  # each is asked once a minute
 
 
 def test_bfloat16_payloads_are_half_as_long(tmp_path):
@@ -285,7 +286,15 @@ def test_bfloat16_payloads_are_half_as_long(tmp_path):
     assert found["bfloat16"] < 0.55 * found["exact"]
 
 
-@pytest.mark.parametrize("algorithm", ["oracle_weights", "fedbio_local"])
-def test_what_real_sites_cannot_do_is_refused_with_a_fix(tmp_path, algorithm):
-    with pytest.raises(UserError, match="Fix: "):
-        run(tmp_path, params(algorithm), transport(sites(tmp_path)))
+@pytest.mark.parametrize(
+    ("algorithm", "more", "said"),
+    [
+        ("oracle_weights", {}, "real sites do not show which they are"),
+        ("fedbio_local", {}, "needs a network with a body"),
+        ("fedbio", {"problem": "data_cleaning"}, "problem = 'data_cleaning' is not allowed"),
+        ("fedbio", {"problem": "loss_tuning"}, "class_weights = 'auto' is not allowed"),
+    ],
+)
+def test_what_real_sites_cannot_do_is_refused_with_a_fix(tmp_path, algorithm, more, said):
+    with pytest.raises(UserError, match=rf"{said}.*Fix: "):
+        run(tmp_path, params(algorithm, **more), transport(sites(tmp_path)))

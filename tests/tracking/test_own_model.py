@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.problems.served import logits
+from pipeline.problems.served import logits, served_network
 from pipeline.tracking.model import save_model
 from pipeline.training.setup import build_problem
-from stages.evaluate import answers, served, taken
+from stages.evaluate import answers, taken
 from tests.data.own.making import CPU, made, table
 
 pytestmark = [
@@ -37,7 +37,9 @@ class Made:
         self.variables = {"w": self.problem.model.initial(3)}
         self.folder = folder / "mlflow"
         shown = answers(params, self.problem, partition)
-        save_model(served(self.problem, self.variables), self.folder, lambda: taken(raw, self.problem.data), shown)
+        save_model(
+            served_network(self.problem, self.variables), self.folder, lambda: taken(raw, self.problem.data), shown
+        )
 
     def load(self) -> Any:
         import mlflow

@@ -19,13 +19,13 @@ from pipeline.methods.registry import FITS, family, method_for
 from pipeline.params import Params, Subset
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
+from pipeline.problems.served import served_network
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
 from pipeline.training.setup import build_problem, build_toy
 from pipeline.training.tasks import image_task, toy_task
-from stages.evaluate import served
 
 SMALL = {
     "model.name": "mlp",
@@ -106,7 +106,7 @@ def test_what_is_served_of_a_few_shot_problem_is_its_body(digits):
     problem = task_of(settings_of("lfednest", "few_shot"), digits).problem
     variables = {"x": problem.initial_upper(0), "Y": torch.zeros(4, problem.lower_dimension)}
     images = problem.data.scaled(problem.data.test_images[:3])
-    features = served(problem, variables)(images)
+    features = served_network(problem, variables)(images)
     assert features.shape == (3, 8)
     torch.testing.assert_close(features, problem.model.features(variables["x"], images))
     assert (features != 0).any()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 LIMIT = 10.0
-"""Largest input, in standard deviations."""
+"""Largest input, in standard deviations, where a record names no other `limit`."""
 MISSING = ["", "NA", "N/A", "NaN", "nan", "n/a", "null", "NULL", "None", "?"]
 """What stands for a missing value in a text."""
 DAY = 86_400e6
@@ -72,8 +72,10 @@ def _encode(column: dict[str, Any], values: Any, out: np.ndarray) -> None:
     if column["kind"] == "number":
         found = _parsed(column, values)
         missing = np.isnan(found)
-        scaled = (found - column["mean"]) / (column["deviation"] or 1.0)
-        out[:, 0] = np.nan_to_num(np.clip(scaled, -LIMIT, LIMIT), nan=0.0)
+        with np.errstate(over="ignore"):
+            scaled = (found - column["mean"]) / (column["deviation"] or 1.0)
+        limit = column.get("limit", LIMIT)
+        out[:, 0] = np.nan_to_num(np.clip(scaled, -limit, limit), nan=0.0)
     else:
         import pandas as pd
 
@@ -180,7 +182,9 @@ def of_arrays(record: dict[str, Any], samples: Any) -> np.ndarray:
         return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
     mean, deviation, said = (np.array(record[name]) for name in ("mean", "deviation", "missing"))
     missing = np.isnan(X)
-    scaled = np.clip((X - mean) / np.where(deviation > 0, deviation, 1.0), -LIMIT, LIMIT)
+    limit = np.array(record.get("limit", LIMIT))
+    with np.errstate(over="ignore"):
+        scaled = np.clip((X - mean) / np.where(deviation > 0, deviation, 1.0), -limit, limit)
     kept = deviation > 0
     parts = [np.nan_to_num(scaled[:, kept], nan=0.0), missing[:, said.astype(bool)]]
     return np.concatenate(parts, axis=1).astype(np.float32)[:, :, None, None]

@@ -6,7 +6,8 @@
 | images | size, channels | a list of PIL images, or of arrays [H, W] or [H, W, C] of uint8 |
 | arrays | shape, dtype, unit; mean, deviation and "missing" of every feature of vectors | an array [M, ...] |
 
-Every record also has `target` (`pipeline.data.own.targets`): names of the classes, none for a number.
+Every record also has `target` (`pipeline.data.own.targets`): names of the classes, none for a number. Numbers lie
+within `features.LIMIT` deviations, or within their `limit` (`pipeline.federation.model`).
 """
 
 from __future__ import annotations

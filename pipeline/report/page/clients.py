@@ -190,10 +190,8 @@ def data(story: Story) -> dict[str, Any] | None:
     rows += [[f"server: {name}", f"{size:,}", *([""] * len(other))] for name, size in holdings.sets.items() if size]
     text = f"{counted(n, story.who)} with {total:,} training samples in all"
     text += f", of {counted(len(holdings.classes), 'class', 'classes')}." if holdings.classes else "."
-    uses = {"validation": "decides the weights", "selection": "the served round", "test": "the accuracy"}
-    text += (
-        f" Of the server's sets, {', '.join(f'{name} {use}' for name, use in uses.items() if holdings.sets.get(name))}."
-    )
+    uses = ", ".join(f"{name} {use}" for name, use in holdings.uses.items() if holdings.sets.get(name))
+    text += f" Of the server's sets, {uses}."
     return {"text": text, "columns": ["samples", *other], "rows": rows, "heat": _heat(story, shown)}
 
 

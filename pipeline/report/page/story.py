@@ -15,6 +15,8 @@ from pipeline.report.history import Rows
 from pipeline.report.record import Record
 from pipeline.training.evaluation import Classification
 
+USES = {"validation": "decides the weights", "selection": "the served round", "test": "the accuracy"}
+
 
 @dataclass(frozen=True)
 class Holdings:
@@ -22,13 +24,14 @@ class Holdings:
 
     sets: the server's sets of samples -> how many. classes: their names. counts: samples of each class, [N, C], of the
     clients' training parts. columns: what else is known of each client, heading -> N texts (such as the share of
-    missing values, or the target's mean and deviation).
+    missing values, or the target's mean and deviation). uses: what each of the server's sets is for.
     """
 
     sets: dict[str, int] = field(default_factory=dict)
     classes: list[str] = field(default_factory=list)
     counts: np.ndarray | None = None
     columns: dict[str, list[str]] = field(default_factory=dict)
+    uses: dict[str, str] = field(default_factory=lambda: dict(USES))
 
     @classmethod
     def of(cls, data: FederatedData, partition: Partition) -> Holdings:
