@@ -14,6 +14,7 @@ from pipeline.data.partition import make_partition
 from pipeline.data.schemes.iid import Iid
 from pipeline.data.schemes.quantity import Quantity
 from pipeline.methods import ALGORITHMS
+from pipeline.methods.client_weighting.common import steps
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.methods.consensus.common import local_training
 from pipeline.methods.consensus.common.local_context import LocalContext
@@ -302,7 +303,8 @@ def test_one_local_step_is_the_lead_method(double, digits, partition, participat
     context = Same(**{f.name: getattr(one.context, f.name) for f in dataclasses.fields(one.context)})
     assert set(state.memory) == ({"spread", "known", "pull"} if weight_step == "scaled" else set())
     memory = {name: value.clone() for name, value in state.memory.items()}
-    memory |= {"hypergradient": torch.zeros(10, dtype=torch.float64), "curvature": torch.zeros((), dtype=torch.float64)}
+    memory |= {"hypergradient": torch.zeros(10, dtype=torch.float64)}
+    memory |= steps.curvature(other.context, state.variables["w"])
     found = ALGORITHMS["fedavg"].step(state, context)
     expected = ALGORITHMS["primal_dual"].step(
         dataclasses.replace(state, memory=memory),
