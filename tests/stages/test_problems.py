@@ -77,6 +77,7 @@ def test_every_problem_from_params_to_metrics(raw, tmp_path, monkeypatch, proble
     folder = paths.raw(params.data.name)
     folder.parent.mkdir(parents=True)
     folder.symlink_to(raw / params.data.name)
+    paths.params.write_text("{}")
     check(params, paths)
     assert json.loads(paths.settings("train").read_text())["problem"] == problem
     params = resolve(params)
