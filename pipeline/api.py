@@ -36,6 +36,7 @@ from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve, switched
 from pipeline.params.rules import check_rules
 from pipeline.params.tree import params_of
+from pipeline.report.numbers import served_line
 from pipeline.sharing import Share
 from pipeline.training.best import Best, selection_of
 from pipeline.training.loop import Loop
@@ -95,7 +96,11 @@ def fit(
     partition = partition_of(raw, run.data, run.partition, run.seed)
     for note in (*raw.notes, *dealt_anew(raw, partition)):
         print(f"note: {note}", file=sys.stderr)
-    return trained(run, raw, partition, _own_network(model, raw), progress=progress)
+    found = trained(run, raw, partition, _own_network(model, raw), progress=progress)
+    facts = {"algorithm": run.algorithm, "rounds": run.train.rounds, "served_round": found.served_round}
+    if said := served_line(facts, found.rows):
+        print(f"note: {said}", file=sys.stderr)
+    return found
 
 
 def _params(raw: RawDataset, algorithm: str, rounds: int, seed: int, model: Any, settings: dict[str, Any]) -> Params:
@@ -205,6 +210,11 @@ def trained(
     problem = build_problem(params, raw, partition, device_for(params.train.accelerator), network)
     task, started = image_task(problem), time.perf_counter()
     loop = Loop(params.method, build_context(params, problem, Share()), params.train.rounds)
+    if "Y" in loop.state.memory:
+        raise UserError(
+            f"algorithm: {params.algorithm} keeps a head of its own on each client, and a fitted model is one network."
+            " Fix: simfbo or fedbio, or run it with params.yaml."
+        )
     best, rows, weights = Best(), [], []
     bar = tqdm(total=loop.rounds, desc=params.algorithm, unit="round", disable=not progress)
     with bar, warnings.catch_warnings():

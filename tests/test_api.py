@@ -256,3 +256,12 @@ def test_importing_it_needs_neither_dvc_nor_mlflow_nor_lightning():
     script = f"import sys, fedbilevel; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("eta_w", "said"), [(0.2, False), (50.0, True)])
+def test_a_model_that_is_worse_than_untrained_is_announced(eta_w, said, capsys):
+    X, _ = samples(10, 60)
+    numbers = {name: (X, X @ np.arange(6.0)) for name, (X, _) in hospitals().items()}
+    settings = {"algorithm": "average", "curvature_limit": 0.0, "eta_w": eta_w, "model": "linear", "rounds": 8}
+    fb.fit(numbers, validation=(X, X @ np.arange(6.0)), selection=None, progress=False, **settings)
+    assert ("above the untrained model's" in capsys.readouterr().err) == said

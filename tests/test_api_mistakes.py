@@ -24,6 +24,8 @@ def _changed(array: np.ndarray, place: object, value: object) -> np.ndarray:
 X, Y = samples(0, 60)
 NUMBERS = {name: (X, 100 * X[:, 0]) for name, (X, _) in hospitals().items()}
 MISTAKES = [
+    ({"algorithm": "fedbio_local"}, "keeps a head of its own on each client"),
+    ({"algorithm": "lfednest"}, "keeps a head of its own on each client"),
     ({"validation": (None, None)}, "validation: X is NoneType"),
     ({"validation": (np.full((9, 6), np.nan), np.arange(9) % 3)}, "validation: every value of its samples is missing"),
     ({"clients": {"a": (1, 2), "b": (1, 2)}}, "client 'a': X is int"),

@@ -99,15 +99,15 @@ def _troubles(record: Record) -> dict[str, Any]:
 
 
 def served_line(facts: Mapping[str, Any], rows: Rows) -> str:
-    """What is said of a run whose last model is not the one that is served; empty otherwise. facts: of metrics.json;
-    rows: the history."""
+    """What is said of a run whose last model is not the one that is served, or is worse than the untrained one; empty
+    otherwise. facts: of metrics.json; rows: the history."""
     if "diverged_round" in facts:
         return (
             f"the run diverged in round {facts['diverged_round']}: the model of round {facts['served_round']} is"
             f" served. Lower {algorithm_named(facts['algorithm']).options.main_step_size}."
         )
     if facts["served_round"] == facts["rounds"]:
-        return ""
+        return _worse_than_untrained(facts, rows)
     there, last = (selection_of(rows[facts[name]]) for name in ("served_round", "rounds"))
     assert there is not None
     assert last is not None
@@ -118,6 +118,17 @@ def served_line(facts: Mapping[str, Any], rows: Rows) -> str:
         f"the model of round {facts['served_round']} is served: selection {kind} {first} there,"
         f" {second} after the last round {facts['rounds']}. Lower"
         f" {algorithm_named(facts['algorithm']).options.main_step_size}, or train for fewer rounds."
+    )
+
+
+def _worse_than_untrained(facts: Mapping[str, Any], rows: Rows) -> str:
+    losses = [loss for row in rows if (loss := row.get("validation_loss")) is not None]
+    if len(losses) < 2 or not losses[-1] > losses[0]:
+        return ""
+    return (
+        f"the validation loss ended at {losses[-1]:.3g}, above the untrained model's {losses[0]:.3g}: the run diverged,"
+        f" or the clients contradict the validation set. Lower"
+        f" {algorithm_named(facts['algorithm']).options.main_step_size}, and look at the clients' data."
     )
 
 

@@ -168,9 +168,11 @@ def of_arrays(record: dict[str, Any], samples: Any) -> np.ndarray:
             )
         return channels_first(X.astype(np.uint8))
     if record["unit"] == "images" and X.dtype == np.uint8 and np.dtype(record["dtype"]).kind == "f":
+        beyond_one = record["mean"][0] + record["deviation"][0] > 1.0
+        fix = "X.astype('float32'), which stays within 0..255" if beyond_one else "X / 255, which lies in 0..1"
         raise ValueError(
-            f"X: it holds uint8, and the clients' images are {record['dtype']}. Fix: convert it as theirs were, perhaps"
-            " by X / 255."
+            f"X: it holds uint8, and the clients' images are {record['dtype']}. Fix: convert it as theirs were;"
+            f" here that seems to be {fix}."
         )
     X = X.astype(np.float64)
     if np.isinf(X).any():
