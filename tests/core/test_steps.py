@@ -158,11 +158,11 @@ def test_the_schedule_shortens_what_the_limit_leaves():
 
 @pytest.mark.parametrize(
     ("memory", "participation", "expected"),
-    [({}, 0.25, (1.0, 1.5 / 4.0, 1.5 / 2.8)), ({"G": None}, 0.25, (1.0, 0.75 / 4.0, 0.75 / (4.0 * 0.7**0.5)))],
+    [({}, 0.25, (1.0, 2 / 4, 2 / 2.8)), ({"G": None}, 0.25, (1.0, 1 / 4, 1 / (4 * 0.7**0.5)))],
 )
 def test_the_step_is_within_the_curvature_that_the_last_move_has_met(memory, participation, expected):
     """f_0 has the curvature 0. w moves from 1 to .5 and the direction from 5 to -15: the quotient is 40, with
-    eta_w = .1 pi = 4, allowed are 3/2. Then the direction stays: pi = .7 x 4. With remembered answers sqrt(.25) of that
+    eta_w = .1 pi = 4, allowed are 2. Then the direction stays: pi = .7 x 4. With remembered answers sqrt(.25) of that
     is allowed, and sqrt(.7) kept."""
     context = context_for(scalar(0.0, 1.0, [1.0, 1.0], [0.0, 2.0]))
     context = dataclasses.replace(context, federation=Participation("fixed", participation, batch_size=1))

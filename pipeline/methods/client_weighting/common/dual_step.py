@@ -37,8 +37,9 @@ With p = eta_w Gamma h and q = eta_lambda h in (0, 2) and a >= 0, it contracts i
 
 The limits of `common.steps` keep p within c, as far as f_0's curvature stands for h, q within 1/2 along lambda, and
 with the first the right-hand side within 2 c a / (Gamma h). At p = c = 2 the condition fails for any a > 0, and a
-regression ends at infinity there. So a second limit keeps p + eta_w a, which the last move has met, within 3/4 c; with
-a = h and q = 1/2 the condition is p + eta_w a < 6 (Gamma + 1) / (3 Gamma + 4), which is 1.87 at Gamma = 4.
+regression ends at infinity there. So a second limit keeps p + eta_w a, which the last move has met, within c as well.
+With a = h and q = 1/2 the condition is p + eta_w a < 6 (Gamma + 1) / (3 Gamma + 4), which is 1.87 at Gamma = 4: what
+remains between 1.87 and 2 is left to the schedule, and to the next step, which is shortened where the last one grew.
 
 For small steps the two rates are, at a = 0, eta_lambda h and eta_w Gamma h exactly. The printed dual has the rates
 eta_w h (Gamma +- sqrt(Gamma^2 - 4 eta_lambda / eta_w)) / 2, the slow one about eta_lambda h / Gamma: Gamma times

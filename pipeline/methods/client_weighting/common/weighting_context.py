@@ -43,8 +43,8 @@ class ServerOptions(Section):
     curvature_limit: float = param(
         2.0,
         "the model's step is shortened to this over the curvature along it, which the server measures on its validation"
-        " set, and to 3/4 of this over the one that the last move has met; 2 = no step overshoots its own line; also"
-        " limits the dual's step; 0 = no limits, as in the papers",
+        " set, and over the one that the last move has met; 2 = no step overshoots its own line; also limits the dual's"
+        " step; 0 = no limits, as in the papers",
         ge=0,
     )
     clip_norm: float = param(
