@@ -75,7 +75,7 @@ class PrimalDual(ServerOptions):
         " as the paper prints it: the same stationary points, but it carries the path of training and ranks clients"
         " backward at first",
     )
-    eta_w: float = param(0.2, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.4, "step size of the model", gt=0, symbol="eta_w")
     eta_lambda: float = param(0.1, "step size of the dual variable", gt=0, symbol="eta_lambda")
     eta_x: float = param(0.07, ETA_X, gt=0, symbol="eta_x")
     gamma: float = param(
