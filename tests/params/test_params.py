@@ -151,10 +151,10 @@ def answer_to(old: str, new: str, path: Path | None = None) -> str | None:
         ("participation: 1.0", "participation: 1.5", ["federation.participation = 1.5", "greater than 0", "at most 1"]),
         ("participation: 1.0", "participation: 0", ["federation.participation = 0", "greater than 0"]),
         ("algorithm: primal_dual", "algorithm: primaldual", ["algorithm", "primaldual", "Did you mean primal_dual?"]),
-        ("eta_w: 0.2", "eta_w: -1", ["algorithms.primal_dual.eta_w = -1", "greater than 0", "0.2"]),
-        ("eta_w: 0.2", "eta_w: .nan", ["algorithms.primal_dual.eta_w", "a number"]),
-        ("eta_w: 0.2", "eta_w: .inf", ["algorithms.primal_dual.eta_w", "a number"]),
-        ("eta_w: 0.2", "eta_w: 2026-01-01", ["algorithms.primal_dual.eta_w", "a number"]),
+        ("eta_w: 0.4", "eta_w: -1", ["algorithms.primal_dual.eta_w = -1", "greater than 0", "0.4"]),
+        ("eta_w: 0.4", "eta_w: .nan", ["algorithms.primal_dual.eta_w", "a number"]),
+        ("eta_w: 0.4", "eta_w: .inf", ["algorithms.primal_dual.eta_w", "a number"]),
+        ("eta_w: 0.4", "eta_w: 2026-01-01", ["algorithms.primal_dual.eta_w", "a number"]),
         ("seed: 0", "seed: -1", ["seed = -1", "at least 0", "below 2147483648"]),
         ("batch_size: auto #", "batch_size: atuo #", ["federation.batch_size", "auto", "Did you mean auto?"]),
         ("batch_size: auto #", "batch_size: 0 #", ["federation.batch_size = 0", "at least 1", "auto"]),
@@ -338,8 +338,8 @@ def test_methods_with_local_steps_are_made_for_consensus():
 
 
 def test_numbers_in_scientific_form_are_numbers():
-    assert answer_to("eta_w: 0.2", "eta_w: 1e-3") is None
-    assert answer_to("eta_w: 0.2", "eta_w: 1") is None
+    assert answer_to("eta_w: 0.4", "eta_w: 1e-3") is None
+    assert answer_to("eta_w: 0.4", "eta_w: 1") is None
 
 
 def test_a_missing_or_empty_file_is_named(tmp_path):

@@ -151,7 +151,7 @@ def test_the_command_prints_every_change(project, monkeypatch, capsys):
         f"{lead}.dual: residual -> printed",
         f"{lead}.weight_step: scaled -> plain",
         f"{lead}.curvature_limit: 2.0 -> 0.0",
-        f"{lead}.eta_w: 0.2 -> 0.1",
+        f"{lead}.eta_w: 0.4 -> 0.1",
         f"{lead}.eta_x: 0.07 -> 0.02",
         f"{lead}.dual_damping: 0.0 -> 0.02",
         f"{lead}.gamma_schedule: constant -> rising",

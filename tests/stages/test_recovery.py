@@ -55,7 +55,7 @@ def test_a_killed_training_goes_on_where_it_was_saved(project):
         (("validation_per_label: auto", "validation_per_label: 500"), ["partition.validation_per_label", "500"]),
         (("name: linear", "name: no.such.network"), ["model.name", "no.such.network"]),
         (
-            ("curvature_limit: 2.0", "curvature_limit: 0.0", "eta_w: 0.2", "eta_w: 1.0e+38"),
+            ("curvature_limit: 2.0", "curvature_limit: 0.0", "eta_w: 0.4", "eta_w: 1.0e+38"),
             ["no longer finite", "eta_w", "recorded"],
         ),
     ],
