@@ -80,7 +80,7 @@ def test_every_study_declares_what_the_library_admits_and_finds_its_finished_cel
     assert found == {
         "a_fedpd": (27, 27),
         "fedbio": (45, 45),
-        "primal_dual_weighting": (156, 156),
+        "primal_dual_weighting": (159, 159),
         "simfbo": (59, 70),
     }
 

@@ -28,7 +28,7 @@ from pipeline.methods.client_weighting.common.weighting_context import WEIGHTING
 class Average(ServerOptions):
     """Fixed weights: 1/N, or by samples."""
 
-    eta_w: float = param(0.8, "step size of the model", gt=0, symbol="eta_w")
+    eta_w: float = param(0.6, "step size of the model", gt=0, symbol="eta_w")
 
 
 def init(context: WeightingContext) -> State:

@@ -38,8 +38,8 @@ from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WE
 class FedNest(ServerOptions):
     """Lower steps and a Neumann series."""
 
-    eta_w: float = param(0.6, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.2, ETA_X, gt=0, symbol="eta_x")
+    eta_w: float = param(1.8, "step size of the model", gt=0, symbol="eta_w")
+    eta_x: float = param(0.07, ETA_X, gt=0, symbol="eta_x")
     eta_h: float = param(0.1, "step of the Neumann series, below 1 / (largest curvature)", gt=0, symbol="eta_h")
     inner_steps: int = param(1, "steps of the model per update of the weights", ge=1, symbol="K")
     series_products: NonNegativeInt | Auto = param(

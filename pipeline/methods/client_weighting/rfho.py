@@ -56,7 +56,7 @@ class Rfho(ServerOptions):
     """Differentiation through realised steps."""
 
     eta_w: float = param(0.6, "step size of the model", gt=0, symbol="eta_w")
-    eta_x: float = param(0.2, ETA_X, gt=0, symbol="eta_x")
+    eta_x: float = param(0.07, ETA_X, gt=0, symbol="eta_x")
     inner_steps: int = param(1, "steps of the model that are differentiated through", ge=1, symbol="K")
     mode: Literal["reverse", "forward", "realtime"] = param(
         "reverse",
