@@ -243,6 +243,13 @@ def test_clients_that_are_dealt_anew_are_announced(capsys):
     assert "note: partition.scheme: iid deals the samples of the 4 clients anew, to 10" in capsys.readouterr().err
 
 
+def test_nothing_is_known_of_clients_that_a_scheme_dealt():
+    found = fitted(scheme="iid", rounds=2)
+    assert set(found.partition.kinds) == {"unknown"}
+    assert not {"clean_weight", "weight_error", "detection_auc"} & found.metrics.keys()
+    assert "noisy" in fitted(scheme="lead", rounds=2).partition.kinds  # which the scheme itself makes
+
+
 def test_half_precision_tensors_numpys_numbers_and_a_client_called_round():
     clients = {name: (torch.tensor(X).bfloat16(), y) for name, (X, y) in hospitals("round").items()}
     clients["round"] = clients.pop("Graz")

@@ -23,6 +23,7 @@ def _changed(array: np.ndarray, place: object, value: object) -> np.ndarray:
 
 X, Y = samples(0, 60)
 NUMBERS = {name: (X, 100 * X[:, 0]) for name, (X, _) in hospitals().items()}
+NOT_FINITE = r"Fix: lower the method's step sizes, eta_y first\.$"
 MISTAKES = [
     ({"algorithm": "fedbio_local"}, "keeps a head of its own on each client"),
     ({"algorithm": "lfednest"}, "keeps a head of its own on each client"),
@@ -86,6 +87,10 @@ MISTAKES = [
     ({"alpha": 1.0}, "alpha is no parameter of primal_dual .* It is one of fedcm"),
     ({"lr": 0.1, "algorithm": "fedavg"}, "lr is no parameter of fedavg .* Its steps are eta, eta_decay, eta_g"),
     ({"group": "person"}, "fit: group is of files and stages"),
+    *(
+        ({"algorithm": name, "eta_y": 1e30, "clients": NUMBERS, "validation": NUMBERS["Graz"], "test": None}, said)
+        for name, said in (("fedbio", NOT_FINITE), ("fedbioacc", NOT_FINITE))
+    ),
 ]
 
 
