@@ -68,6 +68,7 @@ def fit(
     test: Samples | None = None,
     *,
     selection: Samples | None = None,
+    groups: Mapping[str, Any] | None = None,
     model: str | nn.Module | Callable[..., nn.Module] | None = None,
     algorithm: str = "primal_dual",
     rounds: int = 500,
@@ -80,14 +81,18 @@ def fit(
     clients: name -> (X, y). X is [m, f] numbers, images [m, H, W] or [m, C, H, W], or a DataFrame with numbers,
     categories and missing values; y is classes of any kind, or numbers. validation: the server's clean samples; None
     holds a tenth of all samples out, which trusts every client a little. test: for the figures alone; None holds a
-    fifth out. selection: decides which round is served; None holds some out. model: a name (`linear`, `mlp`, `lenet5`,
+    fifth out. selection: decides which round is served; None holds some out. groups: name -> a value for each of the
+    client's samples, such as the person it is of: where samples are held out, those of one value, whosever they are,
+    stay together. model: a name (`linear`, `mlp`, `lenet5`,
     ...), a module, or a function (channels, image_size, classes) -> module; None chooses one for the data. settings:
     the method's hyper-parameters, keys of params.yaml by their own name (`participation=0.5`, `batch_size=16`,
     `replicates=5` for intervals) or dotted.
 
     Raises UserError, in one line, for whatever does not go together.
     """
-    raw = assembled({"clients": clients, "validation": validation, "selection": selection, "test": test}, settings)
+    raw = assembled(
+        {"clients": clients, "validation": validation, "selection": selection, "test": test}, settings, groups
+    )
     params = _params(raw, algorithm, rounds, seed, model, settings)
     check_rules(params)
     if said := switched(params):
@@ -136,7 +141,8 @@ def _dotted(name: str, method: str, known: list[str]) -> str:
     places = [f"algorithms.{method}.{name}", *(f"{section}.{name}" for section in SHORT), name]
     place = next((place for place in places if place in known), None)
     if place and (place.startswith(("tracking.", "sweep.", "subset.")) or place in [f"data.{key}" for key in IN_FILES]):
-        raise UserError(f"fit: {name} is of files and stages, and fit has the samples themselves. Fix: remove it.")
+        fix = "groups, a dictionary of a value per sample of each client" if place == "data.group" else "remove it"
+        raise UserError(f"fit: {name} is of files and stages, and fit has the samples themselves. Fix: {fix}.")
     if place:
         return place
     own = [key.split(".", 2)[2] for key in known if key.startswith(f"algorithms.{method}.")]

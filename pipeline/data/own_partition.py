@@ -24,8 +24,8 @@ USUAL = {"test": (0.2, 50_000), "validation": (0.1, 5_000), "selection": (0.05, 
 
 def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:
     """Of a user's own data: the server's sets as they are given, else held out by shares (`pipeline.data.held_out`);
-    the clients as they are, or the rest dealt by a scheme, whose clients are of unknown kind unless the scheme makes some
-    bad itself. No `auto` is left in the settings.
+    the clients as they are, or the rest dealt by a scheme. What a scheme deals is of unknown kind, unless it makes some
+    clients bad itself. No `auto` is left in the settings.
 
     Raises UserError naming the key of a setting that the data cannot serve.
     """

@@ -47,6 +47,8 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
     notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts.X)]
     if len(classes) > targets.MOST_CLASSES and task == "auto":
         notes.append(f"{label} is taken for {len(classes)} classes, such as {classes[0]!r}")
+    if len(classes) > targets.MOST_CLASSES and targets.fractions(everything):
+        notes.append(f"{label} holds {len(classes)} different numbers, such as {classes[0]}, each a class of its own")
     empty = parts.X["clients"][:0], y["clients"][:0]
     return RawDataset(
         name,
@@ -114,16 +116,20 @@ def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
         if not (there & held["clients"]).any():
             raise UserError(
                 f"{part}: none of its classes, such as {classes[int(there.argmax())]!r}, is a client's; theirs are"
-                f" {', '.join(repr(classes[c]) for c in np.flatnonzero(held['clients'])[:10].tolist())}. Fix: the same"
-                " names everywhere."
+                f" {_some(np.array(classes)[held['clients']].tolist())}. Fix: the same names everywhere."
             )
         alone = [classes[c] for c in np.flatnonzero(there & ~held["clients"]).tolist()]
         if alone:
-            notes.append(f"class {', '.join(map(repr, alone))} is in the {part} set alone: no client can learn it")
+            notes.append(f"class {_some(alone)} is in the {part} set alone: no client can learn it")
         absent = [classes[c] for c in np.flatnonzero(~there & held["clients"]).tolist()]
         if absent:
-            notes.append(f"class {', '.join(map(repr, absent))} is missing in the {part} set")
+            notes.append(f"class {_some(absent)} is missing in the {part} set")
     return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first ten."""
+    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _client_notes(names: Sequence[str], owners: np.ndarray) -> list[str]:

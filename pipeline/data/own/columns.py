@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.own.features import is_date, is_number, numbers, texts
+from pipeline.data.own.features import is_date, is_number, numbers, parsed, texts
 from pipeline.errors import UserError
 
 LARGEST = 1e30
 """A number beyond it is a mistake; in float32 it would soon be infinite."""
+DATE = r"\d{4}-\d\d-\d\d"
+"""How a text that is a date begins."""
 MOST_CATEGORIES = 100
 """The rarer ones of a column have no feature of their own."""
 
@@ -34,18 +36,20 @@ def described(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any
         if len(found) > 20 and (np.diff(found) == 1).all():
             note = f"column {name!r} numbers the rows: should the model see it?"
         return record, note
-    return _category(name, values)
+    return _category(name, values, owners)
 
 
 def endless(values: np.ndarray) -> bool:
     """Whether a number is infinite, or as good as infinite; missing ones (nan) are not."""
+    if values.dtype == np.float16:  # in which LARGEST is infinite
+        return bool(np.isinf(values).any())
     return bool((np.abs(values) > LARGEST).any())
 
 
 def require_finite(place: str, values: np.ndarray, fix: str) -> None:
     """UserError naming the first number that is infinite, or as good as infinite. place: what the array is called."""
     if values.dtype.kind == "f" and endless(values):
-        first = np.argwhere(np.abs(values) > LARGEST)[0].tolist()
+        first = np.argwhere(np.abs(values.astype(np.float64)) > LARGEST)[0].tolist()
         at = ", ".join(map(str, first))
         allowed = "" if np.isinf(values[tuple(first)]) else f", beyond {LARGEST:g}"
         raise UserError(f"{place}[{at}] is {values[tuple(first)]:g}{allowed}. Fix: {fix}.")
@@ -86,7 +90,7 @@ def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str
     return record, None
 
 
-def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None]:
+def _category(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any] | None, str | None]:
     held = texts(values)
     counts = held.value_counts()  # without missing ones
     found, rows, missing = len(counts), int(counts.sum()), bool(values.isna().any())
@@ -96,6 +100,10 @@ def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None
         return None, f"column {name!r} is {counts.index[0]!r} throughout and left out"
     odd = _odd(held, counts)
     if found > MOST_CATEGORIES and found > rows / 2:
+        days, strange = parsed(values, date=True)
+        if counts.index.str.match(DATE).all() and not strange.any():
+            record, note = _number(name, days, owners)
+            return (record | {"date": True}, f"column {name!r} is taken for dates") if record else (record, note)
         some = f"such as {counts.index[0]!r} ({found} of {rows})"
         return None, f"column {name!r} is left out: nearly every row has a text of its own there, {some}{odd}"
     kept = sorted(counts.index[:MOST_CATEGORIES].tolist())
