@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.own import targets
+from pipeline.data.own.scales import Scales
 from pipeline.data.raw import SELECTION, VALIDATION, RawDataset, row_hashes
 from pipeline.errors import UserError
 
@@ -20,13 +21,15 @@ LEAK = 0.99
 @dataclass
 class FoundSets:
     """Features X [M, C, H, W] and targets y [M] as they were found, of each set that there is: clients, validation,
-    selection, test. owners: each client row's name; None: the rows are a pool. groups: of any kind, of each set."""
+    selection, test. owners: each client row's name; None: the rows are a pool. groups: of any kind, of each set. keys:
+    equal for equal samples, [M] of each set; None: those of X."""
 
     X: dict[str, np.ndarray]
     y: dict[str, np.ndarray]
     owners: np.ndarray | None
     groups: dict[str, np.ndarray] | None = None
     notes: list[str] = field(default_factory=list)
+    keys: dict[str, np.ndarray] | None = None
 
 
 def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, label: str) -> RawDataset:
@@ -44,7 +47,12 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
         whole = np.concatenate([parts.groups[part].astype(str) for part in held])
         groups = np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
     classes = target["classes"]
-    notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts.X)]
+    notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts)]
+    if not classes:
+        codes_of, server = owned(parts.owners, len(y["clients"])), {part: y[part] for part in y if part != "clients"}
+        scales = Scales(*codes_of, 1)
+        scales.sound(label, y["clients"], server)
+        notes += scales.notes
     if len(classes) > targets.MOST_CLASSES and task == "auto":
         notes.append(f"{label} is taken for {len(classes)} classes, such as {classes[0]!r}")
     if len(classes) > targets.MOST_CLASSES and targets.fractions(everything):
@@ -74,6 +82,14 @@ def _like(everything: np.ndarray, values: np.ndarray) -> np.ndarray:
     if everything.dtype.kind == "O" and values.dtype.kind != "O":
         return np.array([targets.class_name(value) for value in values], dtype=object)
     return values if everything.dtype.kind == "O" else values.astype(everything.dtype)
+
+
+def owned(found: np.ndarray | None, rows: int) -> tuple[np.ndarray, list[str]]:
+    """Each row's client and the clients' names, before either is checked; one client of no name for a pool."""
+    if found is None:
+        return np.zeros(rows, dtype=np.int64), [""]
+    names, which = np.unique(found.astype(str), return_inverse=True)
+    return which.reshape(-1), names.tolist()
 
 
 def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]:
@@ -138,9 +154,9 @@ def _client_notes(names: Sequence[str], owners: np.ndarray) -> list[str]:
     return [f"client {', '.join(map(repr, single[:5]))} has one sample only"] if single else []
 
 
-def _twins(X: dict[str, np.ndarray]) -> list[str]:
+def _twins(sets: FoundSets) -> list[str]:
     """Samples that are in two sets, or on two rows of the clients."""
-    found = {part: row_hashes(samples) for part, samples in X.items()}
+    found = sets.keys or {part: row_hashes(samples) for part, samples in sets.X.items()}
     parts, notes = list(found), []
     for i, first in enumerate(parts):
         for second in parts[i + 1 :]:
