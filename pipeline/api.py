@@ -31,7 +31,7 @@ from pipeline.errors import UserError
 from pipeline.fitted import Fit
 from pipeline.in_memory import TARGET, Samples, assembled
 from pipeline.methods.registry import algorithm_named
-from pipeline.models import FlatModel, require_steady
+from pipeline.models import FlatModel, tried
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve, switched
 from pipeline.params.rules import check_rules
@@ -203,7 +203,10 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
         raise UserError(
             f"model: it answers two samples with {got}. Fix: its last layer; [2, {arguments[2]}] is wanted."
         )
-    require_steady("model", network, black)
+    tried("model", network, black)
+    if not network.one_pass:
+        said = "it cannot take all clients in one pass; they go through it one by one, which takes longer"
+        print(f"note: model: {said}", file=sys.stderr)
     return network
 
 

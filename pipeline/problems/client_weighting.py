@@ -38,8 +38,8 @@ class ClientWeighting(Images):
 
     def draw(self, stream: int, clients: Tensor, size: int) -> ImageBatch:
         """Where more samples are drawn than any client has, each of its samples once, with how often it was drawn: the
-        same mean of the same draws by fewer passes."""
-        if size <= self._largest:
+        same mean of the same draws by fewer passes. Not of runs that go together, each with a stream of its own."""
+        if isinstance(stream, Tensor) or size <= self._largest:
             return super().draw(stream, clients, size)
         clients = clients.to(self.data.device)
         sizes = self.data.sizes[clients]
