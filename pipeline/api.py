@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -174,12 +175,8 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
     # Vectors are images of one pixel inside; a module of one's own takes [m, f].
     flat = info.size == 1
 
-    def make() -> nn.Module:
-        made = copy.deepcopy(model) if isinstance(model, nn.Module) else model(*arguments)
-        return nn.Sequential(nn.Flatten(), made) if flat else made
-
     try:
-        network = FlatModel(make, "model")
+        network = FlatModel(partial(_made, model, arguments, flat), "model")
     except UserError:
         raise
     except Exception as error:
@@ -208,6 +205,12 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
         said = "it cannot take all clients in one pass; they go through it one by one, which takes longer"
         print(f"note: model: {said}", file=sys.stderr)
     return network
+
+
+def _made(model: Any, arguments: tuple[int, int, int], flat: bool) -> nn.Module:
+    """The network anew."""
+    made: nn.Module = copy.deepcopy(model) if isinstance(model, nn.Module) else model(*arguments)
+    return nn.Sequential(nn.Flatten(), made) if flat else made
 
 
 def trained(

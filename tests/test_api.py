@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +167,15 @@ def test_a_network_of_ones_own():
     assert torch.equal(own[0].weight, before)
     made = fitted(model=lambda channels, size, classes: torch.nn.Linear(channels, classes), rounds=5)
     assert made.problem.dimension == 21
+
+
+@pytest.mark.parametrize("model", [None, torch.nn.Linear(6, 3)])
+def test_a_fit_can_be_kept(model):
+    found = fitted(model=model, rounds=3)
+    again = pickle.loads(pickle.dumps(found))
+    X, _ = samples(12, 9)
+    assert (again.predict_proba(X) == found.predict_proba(X)).all()
+    assert again.weights.equals(found.weights)
 
 
 def test_settings_by_short_and_dotted_name():

@@ -126,9 +126,12 @@ def _record(X: dict[str, np.ndarray], owners: np.ndarray, names: list[str]) -> t
             return record | {"unit": "pixels"}, []
         if np.isnan(clients).any():
             raise UserError("X: images have missing pixels (nan). Fix: fill them in.")
-        mean, deviation = columns.standard(clients.reshape(len(clients), -1).mean(1).astype(np.float64), owners)
-        spread = float(np.abs(clients - mean).mean()) or deviation or 1.0
-        return record | {"unit": "images", "mean": [mean], "deviation": [spread]}, []
+        brightness = {part: images.reshape(len(images), -1).mean(1).astype(np.float64) for part, images in X.items()}
+        own, scales = brightness.pop("clients"), Scales(owners, names, 1)
+        sound = scales.sound("the mean pixel of X", own, brightness)
+        mean, deviation = columns.standard(own[sound], owners[sound])
+        spread = float(np.abs((clients if sound.all() else clients[sound]) - mean).mean()) or deviation or 1.0
+        return record | {"unit": "images", "mean": [mean], "deviation": [spread]}, scales.notes
     numbers = clients.astype(np.float64)
     scales, found = Scales(owners, names, numbers.shape[1]), []
     for i, column in enumerate(numbers.T):

@@ -7,7 +7,7 @@ import pytest
 
 import fedbilevel as fb
 from pipeline.data.own.scales import Scales
-from tests.fitting import RULE, fitted, hospitals, in_frames, samples
+from tests.fitting import RULE, fitted, hospitals, in_frames, pictures, samples
 
 NAMES = ["Graz", "Lyon", "Ulm", "Wien"]
 RANDOM = np.random.default_rng(0)
@@ -116,6 +116,17 @@ def test_one_client_in_other_units_neither_decides_the_scale_nor_makes_twins(few
         fitted(**framed)
         assert "client 'Lyon': values are about " in (said := capsys.readouterr().err)
         assert "in column 'x1': other units?" in said
+
+
+def test_images_on_another_scale_are_named_and_do_not_decide_it(capsys):
+    clients = {name: pictures(i, kind=np.float32) for i, name in enumerate("abcd")}
+    sane = fitted(clients=clients, validation=pictures(8, kind=np.float32), test=None, rounds=2)
+    assert not capsys.readouterr().err
+    clients["b"] = clients["b"][0] / 255, clients["b"][1]
+    found = fitted(clients=clients, validation=pictures(8, kind=np.float32), test=None, rounds=2)
+    assert "client 'b': values are about 0.004 times the others' in the mean pixel of X" in capsys.readouterr().err
+    (kept, all_of_them) = (fit.raw.preprocessing["mean"][0] for fit in (found, sane))
+    assert kept == pytest.approx(all_of_them, rel=0.1)
 
 
 def test_samples_alike_but_for_values_beyond_the_limit_are_no_twins(capsys):
