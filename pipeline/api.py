@@ -79,12 +79,12 @@ def fit(
 ) -> Fit:
     """Train a model on the clients' samples and learn how much to trust each client.
 
-    clients: name -> (X, y). X is [m, f] numbers, images [m, H, W] or [m, C, H, W], or a DataFrame with numbers,
-    categories and missing values; y is classes of any kind, or numbers. validation: the server's clean samples; None
-    holds a tenth of all samples out, which trusts every client a little. test: for the figures alone; None holds a
-    fifth out. selection: decides which round is served; None holds some out. groups: name -> a value for each of the
-    client's samples, such as the person it is of: where samples are held out, those of one value, whosever they are,
-    stay together. model: a name (`linear`, `mlp`, `lenet5`,
+    clients: name -> (X, y). X is [m, f] numbers (nan or masked: missing; [m] for one feature), images [m, H, W] or
+    [m, C, H, W], or a DataFrame with numbers, categories, dates and missing values; y is classes of any kind, or
+    numbers. validation: the server's clean samples; None holds a tenth of all samples out, which trusts every client a
+    little. test: for the figures alone; None holds a fifth out. selection: decides which round is served; None holds
+    some out. groups: name -> a value for each of the client's samples, such as the person it is of: where samples are
+    held out, those of one value, whichever clients hold them, stay together. model: a name (`linear`, `mlp`, `lenet5`,
     ...), a module, or a function (channels, image_size, classes) -> module; None chooses one for the data. settings:
     the method's hyper-parameters, keys of params.yaml by their own name (`participation=0.5`, `batch_size=16`,
     `replicates=5` for intervals) or dotted.
