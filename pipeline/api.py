@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from pipeline.errors import UserError
 from pipeline.fitted import Fit
 from pipeline.in_memory import TARGET, Samples, assembled
 from pipeline.methods.registry import algorithm_named
-from pipeline.models import FlatModel, require_steady
+from pipeline.models import FlatModel, tried
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve, switched
 from pipeline.params.rules import check_rules
@@ -68,6 +69,7 @@ def fit(
     test: Samples | None = None,
     *,
     selection: Samples | None = None,
+    groups: Mapping[str, Any] | None = None,
     model: str | nn.Module | Callable[..., nn.Module] | None = None,
     algorithm: str = "primal_dual",
     rounds: int = 500,
@@ -77,17 +79,21 @@ def fit(
 ) -> Fit:
     """Train a model on the clients' samples and learn how much to trust each client.
 
-    clients: name -> (X, y). X is [m, f] numbers, images [m, H, W] or [m, C, H, W], or a DataFrame with numbers,
-    categories and missing values; y is classes of any kind, or numbers. validation: the server's clean samples; None
-    holds a tenth of all samples out, which trusts every client a little. test: for the figures alone; None holds a
-    fifth out. selection: decides which round is served; None holds some out. model: a name (`linear`, `mlp`, `lenet5`,
+    clients: name -> (X, y). X is [m, f] numbers (nan or masked: missing; [m] for one feature), images [m, H, W] or
+    [m, C, H, W], or a DataFrame with numbers, categories, dates and missing values; y is classes of any kind, or
+    numbers. validation: the server's clean samples; None holds a tenth of all samples out, which trusts every client a
+    little. test: for the figures alone; None holds a fifth out. selection: decides which round is served; None holds
+    some out. groups: name -> a value for each of the client's samples, such as the person it is of: where samples are
+    held out, those of one value, whichever clients hold them, stay together. model: a name (`linear`, `mlp`, `lenet5`,
     ...), a module, or a function (channels, image_size, classes) -> module; None chooses one for the data. settings:
     the method's hyper-parameters, keys of params.yaml by their own name (`participation=0.5`, `batch_size=16`,
     `replicates=5` for intervals) or dotted.
 
     Raises UserError, in one line, for whatever does not go together.
     """
-    raw = assembled({"clients": clients, "validation": validation, "selection": selection, "test": test}, settings)
+    raw = assembled(
+        {"clients": clients, "validation": validation, "selection": selection, "test": test}, settings, groups
+    )
     params = _params(raw, algorithm, rounds, seed, model, settings)
     check_rules(params)
     if said := switched(params):
@@ -136,7 +142,8 @@ def _dotted(name: str, method: str, known: list[str]) -> str:
     places = [f"algorithms.{method}.{name}", *(f"{section}.{name}" for section in SHORT), name]
     place = next((place for place in places if place in known), None)
     if place and (place.startswith(("tracking.", "sweep.", "subset.")) or place in [f"data.{key}" for key in IN_FILES]):
-        raise UserError(f"fit: {name} is of files and stages, and fit has the samples themselves. Fix: remove it.")
+        fix = "groups, a dictionary of a value per sample of each client" if place == "data.group" else "remove it"
+        raise UserError(f"fit: {name} is of files and stages, and fit has the samples themselves. Fix: {fix}.")
     if place:
         return place
     own = [key.split(".", 2)[2] for key in known if key.startswith(f"algorithms.{method}.")]
@@ -168,12 +175,8 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
     # Vectors are images of one pixel inside; a module of one's own takes [m, f].
     flat = info.size == 1
 
-    def make() -> nn.Module:
-        made = copy.deepcopy(model) if isinstance(model, nn.Module) else model(*arguments)
-        return nn.Sequential(nn.Flatten(), made) if flat else made
-
     try:
-        network = FlatModel(make, "model")
+        network = FlatModel(partial(_made, model, arguments, flat), "model")
     except UserError:
         raise
     except Exception as error:
@@ -197,8 +200,17 @@ def _own_network(model: Any, raw: RawDataset) -> FlatModel | None:
         raise UserError(
             f"model: it answers two samples with {got}. Fix: its last layer; [2, {arguments[2]}] is wanted."
         )
-    require_steady("model", network, black)
+    tried("model", network, black)
+    if not network.one_pass:
+        said = "it cannot take all clients in one pass; they go through it one by one, which takes longer"
+        print(f"note: model: {said}", file=sys.stderr)
     return network
+
+
+def _made(model: Any, arguments: tuple[int, int, int], flat: bool) -> nn.Module:
+    """The network anew."""
+    made: nn.Module = copy.deepcopy(model) if isinstance(model, nn.Module) else model(*arguments)
+    return nn.Sequential(nn.Flatten(), made) if flat else made
 
 
 def trained(

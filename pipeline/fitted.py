@@ -96,8 +96,9 @@ class Fit:
 
     def prepared(self, X: Any) -> torch.Tensor:
         """Features of raw samples as the network takes them, [m, C, H, W]."""
-        assert self.raw.preprocessing is not None
-        features = preprocessing.apply(self.raw.preprocessing, given.plain(X), known=True)
+        record = self.raw.preprocessing
+        assert record is not None
+        features = preprocessing.apply(record, given.asked(X, table=record["kind"] == "table"), known=True)
         return self.problem.data.scaled(torch.as_tensor(features, device=self.problem.data.device))
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.own import given
+from pipeline.data.own.assembling import with_notes
 from pipeline.data.raw import RawDataset
 from pipeline.data.sets.arrays import SETS, from_arrays
 from pipeline.data.sets.table import from_frames
@@ -18,8 +19,9 @@ Samples = tuple[Any, Any]
 TARGET = "y"
 
 
-def assembled(parts: dict[str, Any], settings: dict[str, Any]) -> RawDataset:
-    """The samples as a data set in memory. parts: clients, and (X, y) or None of each of the server's sets."""
+def assembled(parts: dict[str, Any], settings: dict[str, Any], groups: Mapping[str, Any] | None) -> RawDataset:
+    """The samples as a data set in memory. parts: clients, and (X, y) or None of each of the server's sets. groups: of
+    each client's samples."""
     clients = _named(parts["clients"])
     server = {part: pair for part, pair in parts.items() if part != "clients" and pair is not None}
     whole = {name: given.checked(name, pair) for name, pair in (clients | server).items()}
@@ -33,20 +35,42 @@ def assembled(parts: dict[str, Any], settings: dict[str, Any]) -> RawDataset:
         raise UserError(f"{frame} is a DataFrame and {array} an array. Fix: the same kind everywhere.")
     owners = np.repeat(np.array(list(map(str, parts["clients"])), dtype=object), [len(y[name]) for name in clients])
     targets = {"clients": np.concatenate([y[name] for name in clients])} | {part: y[part] for part in server}
+    grouped = _grouped(groups, parts["clients"], y, server)
     task = settings.get("task", settings.get("data.task", "auto"))
     if next(iter(kinds.values())):
         import pandas as pd
 
         chosen = list(next(iter(X.values())).columns)
+        notes = given.passed_over(X, chosen)
         X = given.alike(X, chosen)
         frames = {"clients": pd.concat([X[name] for name in clients], ignore_index=True)}
         frames |= {part: X[part] for part in server}
-        return from_frames(frames, targets, chosen, owners, None, "table", task, TARGET)
+        return with_notes(from_frames(frames, targets, chosen, owners, grouped, "table", task, TARGET), notes)
     given.require_one_kind_of_arrays(X)
     found = {"X": np.concatenate([X[name] for name in clients]), "client": owners.astype(str)}
+    if grouped:
+        found["group"] = grouped["clients"]
     found |= {f"X{SETS[part]}": X[part] for part in server}
     found |= {f"y{SETS[part]}": values for part, values in targets.items()}
     return from_arrays(found, "arrays", task, "fit")
+
+
+def _grouped(
+    groups: Any, clients: Mapping[str, Samples], y: Mapping[str, np.ndarray], server: Mapping[str, Any]
+) -> dict[str, np.ndarray] | None:
+    """Groups of each set's samples, the server's each of its own; None if none are given."""
+    if groups is None:
+        return None
+    if not isinstance(groups, Mapping):
+        raise UserError(f"groups is {type(groups).__name__}. Fix: a dictionary, client -> one value per sample.")
+    if other := [name for name in (*groups, *clients) if name not in groups or name not in clients]:
+        what = "is no client" if other[0] in groups else "is missing there"
+        raise UserError(f"groups: {other[0]!r} {what}. Fix: one value per sample of every client.")
+    held = [
+        given.groups(place, groups[name], len(y[place])) for place, name in zip(_named(clients), clients, strict=True)
+    ]
+    alone = {part: np.array([f"{part} {row}" for row in range(len(y[part]))]) for part in server}
+    return {"clients": np.concatenate(held)} | alone
 
 
 def _named(clients: Any) -> dict[str, Any]:

@@ -88,6 +88,8 @@ class Repetitions:
             raise not_allowed(
                 "optimizer", hyper.optimizer, "sgd for runs computed together", "set it to sgd, or run them one by one"
             )
+        if not getattr(getattr(contexts[0].problem, "model", None), "one_pass", True):
+            raise Apart("this network cannot take several runs in one pass. Fix: run them one by one.")
         self.algorithm, self.contexts = algorithm, list(contexts)
         states = [algorithm.init(context) for context in contexts]
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))

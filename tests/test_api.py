@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 import fedbilevel as fb
 from pipeline.leave_one_out import without
-from tests.fitting import RULE, fitted, hospitals, in_frames, samples
+from tests.fitting import RULE, fitted, frames, hospitals, in_frames, samples
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +169,15 @@ def test_a_network_of_ones_own():
     assert made.problem.dimension == 21
 
 
+@pytest.mark.parametrize("model", [None, torch.nn.Linear(6, 3)])
+def test_a_fit_can_be_kept(model):
+    found = fitted(model=model, rounds=3)
+    again = pickle.loads(pickle.dumps(found))
+    X, _ = samples(12, 9)
+    assert (again.predict_proba(X) == found.predict_proba(X)).all()
+    assert again.weights.equals(found.weights)
+
+
 def test_settings_by_short_and_dotted_name():
     found = fitted(rounds=3, participation=0.5, eta_w=0.1, **{"train.eval_every": 1}, replicates=2)
     assert (found.params.federation.participation, found.params.hyper.eta_w, found.params.train.eval_every) == (
@@ -241,6 +251,76 @@ def test_clients_that_are_dealt_anew_are_announced(capsys):
     found = fitted(scheme="iid", rounds=2)
     assert len(found.weights) == 10
     assert "note: partition.scheme: iid deals the samples of the 4 clients anew, to 10" in capsys.readouterr().err
+
+
+def test_masked_cells_are_missing_ones():
+    clients = hospitals()
+    X, y = clients["Graz"]
+    masked = fitted(clients=clients | {"Graz": (np.ma.masked_array(X, X > 1), y)}, rounds=5)
+    missing = fitted(clients=clients | {"Graz": (np.where(X > 1, np.nan, X), y)}, rounds=5)
+    assert masked.weights.equals(missing.weights)
+    assert masked.problem.data.test_images.shape[1] > 6  # features that say what is missing
+    whole = fitted(clients=clients | {"Graz": (np.ma.masked_array(X, False), y)}, rounds=5)
+    assert whole.weights.equals(fitted(rounds=5).weights)
+
+
+@pytest.mark.parametrize("form", [np.asarray, pd.Series])
+def test_samples_of_one_feature_need_no_second_axis(form):
+    def one(pair):
+        return form(pair[0][:, 0]), pair[1]
+
+    clients = {name: one(pair) for name, pair in hospitals().items()}
+    found = fitted(clients=clients, validation=one(samples(10, 40)), test=None, rounds=5)
+    X = samples(12, 9)[0][:, :1]
+    assert found.predict(form(X[:, 0])).tolist() == found.predict(X).tolist()
+
+
+def test_a_column_that_the_first_client_has_not_is_named(capsys):
+    fitted(**in_frames(height=1.7))
+    assert "column 'height' is left out: client 'Lyon' has it, client 'Ulm' has not" in capsys.readouterr().err
+
+
+def test_dates_as_texts_are_numbers_of_days(capsys):
+    def dated(pair, seed):
+        after = np.random.default_rng(seed).integers(0, 2000, len(pair[1]))
+        days = pd.Timestamp("2020-01-01") + pd.to_timedelta(after, unit="D")
+        return pair[0].assign(day=days.strftime("%Y-%m-%d").to_numpy()), pair[1]
+
+    parts = in_frames()
+    clients = {name: dated(pair, i) for i, (name, pair) in enumerate(parts["clients"].items())}
+    found = fitted(clients=clients, validation=dated(parts["validation"], 8), test=None, rounds=5)
+    column = found.raw.preprocessing["columns"][-1]
+    assert (column["name"], column["kind"], column["date"]) == ("day", "number", True)
+    assert 300 < column["deviation"] < 900
+    assert "column 'day' is taken for dates" in capsys.readouterr().err
+    assert found.predict(dated(frames(samples(12, 3)), 9)[0]).shape == (3,)
+    with pytest.raises(fb.UserError, match=r"column 'day' holds texts, such as 'soon', .* such as 2026-01-31"):
+        found.predict(frames(samples(12, 3), day="soon")[0])
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_the_samples_of_a_group_stay_together(framed):
+    form = frames if framed else lambda pair: pair
+    clients = {name: form(pair) for name, pair in hospitals().items()}
+    # Twelve persons; the third is a patient of both Ulm and Lyon.
+    persons = {
+        name: np.repeat([2, 3 * i, 3 * i + 1] if i < 2 else [3 * i, 3 * i + 1, 3 * i + 2], 20)
+        for i, name in enumerate(clients)
+    }
+    for groups, together in ((persons, True), (None, False)):
+        part = fitted(clients=clients, validation=None, test=None, groups=groups, rounds=1, test_share=0.3).partition
+        raw_order = np.concatenate([persons[name] for name in clients])
+        sides = [part.server_test, part.server_validation, part.server_selection, part.indices]
+        held = [set(raw_order[rows].tolist()) for rows in sides]
+        assert len(held[0]) > 1
+        assert (sum(map(len, held)) == len(set().union(*held))) == together
+
+
+def test_nothing_is_known_of_clients_that_a_scheme_dealt():
+    found = fitted(scheme="iid", rounds=2)
+    assert set(found.partition.kinds) == {"unknown"}
+    assert not {"clean_weight", "weight_error", "detection_auc"} & found.metrics.keys()
+    assert "noisy" in fitted(scheme="lead", rounds=2).partition.kinds  # which the scheme itself makes
 
 
 def test_half_precision_tensors_numpys_numbers_and_a_client_called_round():

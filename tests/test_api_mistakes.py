@@ -23,6 +23,7 @@ def _changed(array: np.ndarray, place: object, value: object) -> np.ndarray:
 
 X, Y = samples(0, 60)
 NUMBERS = {name: (X, 100 * X[:, 0]) for name, (X, _) in hospitals().items()}
+NOT_FINITE = r"Fix: lower the method's step sizes, eta_y first\.$"
 MISTAKES = [
     ({"algorithm": "fedbio_local"}, "keeps a head of its own on each client"),
     ({"algorithm": "lfednest"}, "keeps a head of its own on each client"),
@@ -85,7 +86,34 @@ MISTAKES = [
     ({"model": torch.nn.Linear(6, 3).double()}, r"model: its parameters are torch.float64. Fix: model.float\(\)"),
     ({"alpha": 1.0}, "alpha is no parameter of primal_dual .* It is one of fedcm"),
     ({"lr": 0.1, "algorithm": "fedavg"}, "lr is no parameter of fedavg .* Its steps are eta, eta_decay, eta_g"),
-    ({"group": "person"}, "fit: group is of files and stages"),
+    ({"group": "person"}, "fit: group is of files and stages.* Fix: groups, a dictionary"),
+    ({"groups": [1] * 60}, "groups is list. Fix: a dictionary"),
+    ({"groups": {"Ulm": [1] * 60}}, "groups: 'Lyon' is missing there"),
+    ({"groups": dict.fromkeys([*hospitals(), "Rom"], [1] * 60)}, "groups: 'Rom' is no client"),
+    ({"groups": dict.fromkeys(hospitals(), [1] * 59)}, r"client 'Ulm' has 60 samples and groups of shape \(59,\)"),
+    ({"groups": dict.fromkeys(hospitals(), (None, *[1] * 59))}, "client 'Ulm' has none for sample 0"),
+    ({"clients": _with("Ulm", (X, None))}, "client 'Ulm': y is None. Fix: a target for each sample"),
+    (
+        {"clients": _with("Ulm", (X, np.ma.masked_array(Y, Y == 0)))},
+        rf"client 'Ulm': y\[{int((Y == 0).argmax())}\] is missing",
+    ),
+    ({"clients": _with("Ulm", (X, [1, "1", 2] * 20))}, r"client 'Ulm': y\[1\] is the text '1', and 1 is there too"),
+    (
+        {"clients": _with("Ulm", (X, np.array([True, "True"] * 30, dtype=object)))},
+        r"y\[1\] is the text 'True', and True is there too",
+    ),
+    (
+        {"clients": _with("Ulm", (np.full((60, 6), np.inf, np.float16), Y))},
+        r"client 'Ulm': X\[0, 0\] is inf. Fix: nan",
+    ),
+    (
+        {"clients": NUMBERS, "validation": NUMBERS["Ulm"], "test": None, "task": "classification"},
+        "nearly every sample has a class of its own",
+    ),
+    *(
+        ({"algorithm": name, "eta_y": 1e30, "clients": NUMBERS, "validation": NUMBERS["Graz"], "test": None}, said)
+        for name, said in (("fedbio", NOT_FINITE), ("fedbioacc", NOT_FINITE))
+    ),
 ]
 
 
@@ -126,6 +154,11 @@ def test_samples_for_a_prediction_must_be_as_those_of_the_clients(tmp_path):
         (lambda: framed.predict(good.assign(x3="many")), "holds texts, such as 'many'"),
         (lambda: found.predict(np.array([["a"] * 6], dtype=object)), r"X\[0, 0\] is 'a', no number"),
         (lambda: found.predict(X[0]), r"its shape is \[6\], and \[m, 6\] is wanted. Fix: X\[None\]"),
+        (lambda: found.predict(None), "X is NoneType. Fix: an array of samples"),
+        (lambda: found.predict({"x0": [1.0]}), "X is dict. Fix: an array of samples"),
+        (lambda: framed.predict(None), "X is NoneType. Fix: a DataFrame of samples"),
+        (lambda: framed.predict({"x0": [1.0]}), r"X is dict. Fix: pandas.DataFrame\(X\)"),
+        (lambda: framed.predict(good.iloc[0]), r"X is Series. Fix: X.to_frame\(\).T for one row"),
         (lambda: found.score(X[:0], []), "score: 0 samples"),
         (lambda: found.report(tmp_path / "a file" / "r.html"), "cannot be written"),
         (lambda: found.score(X, y[:5]), "score: 40 samples and 5 targets"),

@@ -73,6 +73,7 @@ class FederatedData:
     | scaling | how stored floats are scaled; None: uint8 are divided by 255, others stay | |
     | unit | of targets that are numbers (`classes` 0): labels here are in it | |
     | loss | of one sample | |
+    | names | of the clients; None where they have none of their own | N |
     """
 
     images: Tensor = field(repr=False)
@@ -96,6 +97,7 @@ class FederatedData:
     scaling: Scaling | None = None
     unit: Unit = Unit()
     loss: Loss = Loss()
+    names: list[str] | None = None
 
     @classmethod
     def build(
@@ -152,6 +154,7 @@ class FederatedData:
             client_labels=partition.client_labels,
             pixel_orders=_pixel_orders(partition, raw.train_images[0, 0].size, device),
             unit=unit,
+            names=partition.names if raw.client_names and partition.scheme == "natural" else None,
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipeline.data.partition import Partition, assembled, make_partition
 from pipeline.data.partition_rules import check
 from pipeline.data.raw import SELECTION, VALIDATION, RawDataset
 from pipeline.data.schemes import SCHEMES
-from pipeline.data.schemes.natural import NATURAL, holdings
+from pipeline.data.schemes.natural import NATURAL, UNKNOWN, holdings
 from pipeline.data.settings import Data, PartitionSettings
 from pipeline.errors import UserError, not_allowed
 from pipeline.seeds import numpy_generator
@@ -23,7 +24,8 @@ USUAL = {"test": (0.2, 50_000), "validation": (0.1, 5_000), "selection": (0.05, 
 
 def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionSettings, seed: int) -> Partition:
     """Of a user's own data: the server's sets as they are given, else held out by shares (`pipeline.data.held_out`);
-    the clients as they are, or the rest dealt by a scheme. No `auto` is left in the settings.
+    the clients as they are, or the rest dealt by a scheme. What a scheme deals is of unknown kind, unless it makes some
+    clients bad itself. No `auto` is left in the settings.
 
     Raises UserError naming the key of a setting that the data cannot serve.
     """
@@ -73,6 +75,8 @@ def make_own_partition(raw: RawDataset, data: Data, partition_params: PartitionS
         settings = getattr(partition_params, scheme.name)
         scheme.foresee(settings, len(pool), raw.classes)
         dealt = scheme.deal(pool, labels[pool], raw.classes, settings, draw)
+        if all(share.kind == "clean" for share in dealt):  # the scheme spoils nothing; the samples may be bad
+            dealt = [dataclasses.replace(share, kind=UNKNOWN) for share in dealt]
     about: dict[str, Any] = {f"{name}_share": share for name, share in shares.items()}
     about["held_out"] = {
         name: [int((raw.owners[held[each]] == i).sum()) for each in held] for i, name in enumerate(raw.client_names)

@@ -20,6 +20,7 @@ from pipeline.errors import UserError, not_allowed
 from pipeline.federation.samples import TEST, VALIDATION
 from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
+from pipeline.oracles import backend_for
 from pipeline.oracles.screening import Screen
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
@@ -152,7 +153,7 @@ def context_of(params: Resolved, problem: Any) -> StepContext:
     """The template of every step's context."""
     f, algorithm = params.federation, params.method
     return algorithm.context(
-        oracle=algorithm.context.oracle_for(problem, params.train.backend, Share()),
+        oracle=algorithm.context.oracle_for(problem, backend_for(params.train.backend, problem), Share()),
         hyper=params.hyper,
         federation=Participation(
             f.sampling, f.participation, int(f.batch_size), f.aggregation, robust.chosen(params.robust)

@@ -21,8 +21,9 @@ from pipeline.errors import UserError, not_allowed
 from pipeline.models.flat import FlatModel
 from pipeline.models.networks import Normalise, cnn, conv4, lenet5, lenet_wide, linear, mlp, mlp3
 from pipeline.models.resnet import resnet18
+from pipeline.models.trial import require_steady, tried
 
-__all__ = ["AUTOMATIC", "MODELS", "FlatModel", "Normalise", "automatic", "build", "require_steady", "source_files"]
+__all__ = ["AUTOMATIC", "MODELS", "FlatModel", "Normalise", "automatic", "build", "source_files", "tried"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
@@ -157,29 +158,7 @@ def _try(name: str, model: FlatModel, shape: torch.Size, classes: int) -> None:
         raise UserError(
             f"{_label(name)} answers two images with {got}. Fix: return logits of shape [batch, {classes}]."
         )
-    require_steady(_label(name), model, black)
-
-
-def require_steady(label: str, model: FlatModel, black: Tensor) -> None:
-    """UserError unless logits are finite, the same when repeated, and the same for one sample alone. black: two samples
-    of zeros.
-
-    Random layers would put different masks on the two points whose gradients a method compares; a layer that mixes
-    samples would mix clients, whose minibatches share one pass.
-    """
-    w = model.initial(0)
-    grey = torch.linspace(0, 1, black.numel(), dtype=w.dtype).view(black.shape)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        logits, first, again, alone = (model.apply(w, X) for X in (black, grey, grey, grey[:1]))
-    if not logits.isfinite().all() or not first.isfinite().all():
-        raise UserError(f"{label} gives logits that are not finite. Fix: correct its initialisation or forward.")
-    if not torch.equal(first, again):
-        raise UserError(
-            f"{label} cannot be used: it is random (two passes over the same samples differ), and gradients at two"
-            " points would see different masks. Fix: remove dropout, or set its p to 0."
-        )
-    if not torch.allclose(first[:1], alone, rtol=1e-3, atol=1e-4):
-        raise UserError(
-            f"{label} cannot be used: a sample's logits depend on the rest of the batch, which holds other clients'"
-            " samples. Fix: use nn.GroupNorm instead of batch normalisation."
-        )
+    if name in MODELS:
+        require_steady(_label(name), model, black)
+    else:
+        tried(_label(name), model, black)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pipeline.errors import UserError
 from pipeline.seeds import key
@@ -26,10 +27,25 @@ def _own_randomness(seed: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _kernels(*, exact: bool, cudnn: bool) -> Iterator[None]:
+    """exact: attention by the kernel that has second derivatives. cudnn: whose recurrent layers have none."""
+    with ExitStack() as stack:
+        if exact:
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if not cudnn:
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        yield
+
+
 def _refusal(network: nn.Module) -> tuple[str, str] | None:
     """Why this network is no function of a flat vector, and what to do about it; None if it is one."""
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         return "it has lazy layers, whose size is not known yet", "use the layers with explicit sizes"
+    if away := [(name, p.device.type) for name, p in network.named_parameters() if p.device.type != "cpu"]:
+        name, device = away[0]
+        fix = "make its layers outside torch.device('meta')" if device == "meta" else "model.cpu()"
+        return f"parameter {name} is on the device {device}, and the start is made on the CPU", fix
     buffers = [name for name, _ in network.named_buffers()]
     if buffers:
         some = ", ".join(buffers[:3]) + " ..." * (len(buffers) > 3)
@@ -45,14 +61,14 @@ def _refusal(network: nn.Module) -> tuple[str, str] | None:
     return None
 
 
-def _each(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """The function of every client's row of the arguments.
+def _each(function: Callable[..., Tensor], *arguments: Tensor, one_pass: bool = True) -> Tensor:
+    """The function of every client's row of the arguments. one_pass: whether that may be asked of the network.
 
     On a CPU one client after another: batched convolutions with a kernel per client are grouped ones, whose derivatives
     take up to half as long again there, and batched matrices gain little (LeNet-5 and the MLP, 10 clients x 32, one
     thread). `unbind`, since its backward is one stack, where that of rows taken one by one pads each to all of them.
     """
-    if arguments[0].device.type == "cpu":
+    if arguments[0].device.type == "cpu" or not one_pass:
         rows = zip(*(argument.unbind() for argument in arguments), strict=True)
         return torch.stack([function(*row) for row in rows])
     return vmap(function)(*arguments)
@@ -75,12 +91,16 @@ class FlatModel:
     d: length of w. names, shapes, sizes: its parts, in the order of ``named_parameters``; a parameter that
     the network uses in several places is there once. The device and the floating point are those of w and X; a
     mixed model computes in bfloat16, and what goes in and comes out is not.
+    one_pass: whether clients can go through it together (`pipeline.models.trial`, for this and the next two).
+    exact_kernels: whether attention takes the kernel that has second derivatives. no_products: why there are no
+    Hessian-vector products; "" if there are.
     Works under the transformations of ``torch.func``, forward over reverse included, and double backward.
     """
 
     def __init__(self, make: Callable[[], nn.Module], label: str = "network") -> None:
         """make: builds the network with fresh random parameters. label: what errors call it."""
         self._make, self._label, self._mixed = make, label, False
+        self.one_pass, self.exact_kernels, self.no_products = True, False, ""
         with _own_randomness(0):
             self._network = make()
         refusal = _refusal(self._network)
@@ -135,6 +155,7 @@ class FlatModel:
     def after(self, layer: Callable[[], nn.Module]) -> FlatModel:
         """The same network behind a layer without parameters: as many parameters, in the same order."""
         model = FlatModel(lambda: nn.Sequential(layer(), self._make()), self._label)
+        model.one_pass, model.exact_kernels, model.no_products = self.one_pass, self.exact_kernels, self.no_products
         return model.mixed if self._mixed else model
 
     @property
@@ -199,7 +220,7 @@ class FlatModel:
         """
         layers = self._dense
         if layers is None:
-            return _each(self.apply, W, X)
+            return _each(self.apply, W, X, one_pass=self.one_pass)
         parts = iter(self._within(W).split(self.sizes, dim=1))
         values = self._within(X)
         for layer in layers:
@@ -212,7 +233,7 @@ class FlatModel:
 
     def apply_halves_each(self, X: Tensor, Y: Tensor, images: Tensor) -> Tensor:
         """The same with each client's own body X[i] and last layer Y[i]; X [n, d - head], Y [n, head]."""
-        return _each(self.apply_halves, X, Y, images)
+        return _each(self.apply_halves, X, Y, images, one_pass=self.one_pass)
 
     def features(self, x: Tensor, X: Tensor) -> Tensor:
         """What the body with the parameters x [d - head] hands to the last layer, [B, features]."""
@@ -222,13 +243,19 @@ class FlatModel:
 
     def features_each(self, X: Tensor, images: Tensor) -> Tensor:
         """[n, B, features] of client i's images under its own body X[i]; X [n, d - head]."""
-        return _each(self.features, X, images)
+        return _each(self.features, X, images, one_pass=self.one_pass)
 
     def _call(self, parts: list[Tensor], X: Tensor, network: nn.Module | None = None) -> Tensor:
         """network: instead of the whole one, what the first parameters alone belong to."""
         values = {name: self._within(parts[i]) for name, i in self._places.items() if i < len(parts)}
-        found: Tensor = functional_call(network or self._network, values, (self._within(X),), tie_weights=False)
+        off = X.is_cuda and self._recurrent
+        with _kernels(exact=self.exact_kernels, cudnn=not off) if self.exact_kernels or off else nullcontext():
+            found: Tensor = functional_call(network or self._network, values, (self._within(X),), tie_weights=False)
         return found.to(parts[0].dtype) if self._mixed else found
+
+    @cached_property
+    def _recurrent(self) -> bool:
+        return any(isinstance(m, nn.RNNBase) for m in self._network.modules())
 
     def body_with(self, x: Tensor) -> nn.Module:
         """A plain network from images to features, holding a copy of the body's parameters x [d - head]."""

@@ -12,9 +12,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
+from pipeline import randomness
 from pipeline.problems.images import ImageBatch, Images, mean_losses
 
 
@@ -27,6 +30,23 @@ class ClientWeighting(Images):
     @property
     def oracle_weights(self) -> Tensor:
         return self.data.oracle_weights
+
+    @cached_property
+    def _largest(self) -> int:
+        """Samples of the largest client."""
+        return int(self.data.sizes.max())
+
+    def draw(self, stream: int, clients: Tensor, size: int) -> ImageBatch:
+        """Where more samples are drawn than any client has, each of its samples once, with how often it was drawn: the
+        same mean of the same draws by fewer passes. Not of runs that go together, each with a stream of its own."""
+        if isinstance(stream, Tensor) or size <= self._largest:
+            return super().draw(stream, clients, size)
+        clients = clients.to(self.data.device)
+        sizes = self.data.sizes[clients]
+        drawn = randomness.positions(stream, clients, sizes, size)
+        counts = drawn.new_zeros(len(clients), self._largest).scatter_add_(1, drawn, torch.ones_like(drawn))
+        every = torch.arange(self._largest, device=clients.device).minimum(sizes[:, None] - 1)
+        return (*self.data.batch(clients, every), counts.to(self.data.dtype))
 
     def draw_validation(self, stream: int) -> ImageBatch:
         return self.data.server_minibatch(stream, self.validation_batch)

@@ -14,7 +14,7 @@ from pipeline.problems.base import Variables
 
 ImageBatch = tuple[Tensor, ...]
 """Images [n, B, C, H, W], scaled, and labels [n, B]; if some clients have fewer than B samples here, also which of the
-samples count, bool [n, B]. The server's batch has no leading client dimension."""
+samples count, bool [n, B], or how often. The server's batch has no leading client dimension."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Images:
 
 
 def mean_losses(loss: Loss, scores: Tensor, y: Tensor, present: list[Tensor] | None = None) -> Tensor:
-    """Mean loss of each client, [n], over the samples that count. scores: [n B, outputs]; y: [n, B]."""
+    """Mean loss of each client, [n], over the samples as often as they count. scores: [n B, outputs]; y: [n, B]."""
     each = loss.each(scores, y.flatten()).view(y.shape)
     if not present:
         return each.mean(dim=1)

@@ -79,4 +79,4 @@ def no_longer_finite(round_: int, variable: str, sizes: Mapping[str, float], hyp
 
 
 def _advice(hyper: Any) -> str:
-    return f" Fix: lower the step sizes of the algorithm in params.yaml ({hyper.main_step_size} first)."
+    return f" Fix: lower the method's step sizes, {hyper.main_step_size} first."

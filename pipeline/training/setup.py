@@ -17,6 +17,7 @@ from pipeline.data.sizes import require_memory
 from pipeline.errors import UserError, not_allowed
 from pipeline.methods import Participation, StepContext
 from pipeline.methods.consensus import robust
+from pipeline.oracles import backend_for
 from pipeline.oracles.screening import Screen
 from pipeline.params import Resolved
 from pipeline.participation import fixed_count
@@ -91,9 +92,14 @@ def build_problem(
         fixed_count(len(partition.kinds), params.federation.participation)
     _require_upper_data(params, data)
     _require_memory(params, data, len(partition.kinds))
-    return params.formulation.build(
-        params.problem_settings, Given(params, model or build_model(params, info), data, info)
-    )
+    model = model or build_model(params, info)
+    if model.no_products and params.problem != "consensus":
+        raise UserError(
+            f"model: problem: {params.problem} needs Hessian-vector products, and this network has none"
+            f" ({model.no_products}). Fix: layers that can be differentiated twice, or a method of averaging, such as"
+            " fedavg."
+        )
+    return params.formulation.build(params.problem_settings, Given(params, model, data, info))
 
 
 def _require_memory(params: Resolved, data: FederatedData, clients: int) -> None:
@@ -178,7 +184,7 @@ def build_context(params: Resolved, problem: Problem, share: Share, *, screened:
         names = getattr(getattr(problem, "data", None), "names", None)
         screen = Screen(screening.factor, screening.bad_rounds, problem.clients, names, share)
     return algorithm.context(
-        oracle=algorithm.context.oracle_for(problem, params.train.backend, share, screen),
+        oracle=algorithm.context.oracle_for(problem, backend_for(params.train.backend, problem), share, screen),
         hyper=params.hyper,
         federation=Participation(
             federation.sampling,

@@ -15,10 +15,12 @@ from pipeline.data.schemes.lead import Lead
 from pipeline.data.schemes.quantity import Quantity
 from pipeline.errors import UserError
 from pipeline.models.flat import FlatModel, vmap
+from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.consensus import Consensus
 from pipeline.problems.data_cleaning import DataCleaning
 from pipeline.problems.fair import Fair
 from pipeline.problems.hyper_representation import HyperRepresentation, LocalHyperRepresentation, require_head
+from pipeline.problems.images import Images
 from pipeline.problems.loss_tuning import LossTuning, geometric, inverse_counts
 from pipeline.training import evaluation
 from tests.problems.small import CLASSES, CLIENTS, OWN, TRAIN, P, data, network
@@ -336,3 +338,19 @@ def test_local_heads_are_tested_on_their_labels_by_hand():
     assert evaluation.accuracy(problem, variables, held.test_images, held.test_labels) == found.test.accuracy
     assert not found.weighted
     torch.testing.assert_close(problem.network(variables), torch.cat([x, Y[:2].mean(0)]))
+
+
+@pytest.mark.parametrize("size", [20, 200])
+def test_a_minibatch_beyond_every_client_takes_each_sample_once_for_all_its_draws(size):
+    """Losses and gradients are those of the draws themselves, and no more samples than the largest client's pass."""
+    held = uneven()
+    problem = ClientWeighting(network("mlp", hidden=[5]), held)
+    w = problem.initial(0).requires_grad_()
+    drawn = Images.draw(problem, 7, ALL_CLIENTS[1:], size)
+    bounded = problem.draw(7, ALL_CLIENTS[1:], size)
+    largest = int(held.sizes.max())
+    assert bounded[0].shape[1] == min(size, largest) < 200
+    values = [problem.losses(w, batch) for batch in (drawn, bounded)]
+    torch.testing.assert_close(values[1], values[0], rtol=1e-12, atol=0)
+    slopes = [torch.autograd.grad(value @ torch.arange(1.0, CLIENTS).double(), w)[0] for value in values]
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-10, atol=1e-12)

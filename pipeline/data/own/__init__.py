@@ -7,6 +7,7 @@ alike.
 |---|---|
 | `targets` | classes with names, or numbers |
 | `columns` | numbers and categories of a table; what a federation can compute of them |
+| `scales` | values far off and clients in other units: named, and without a say in a scale |
 | `features` | the record of a table or of arrays, applied; served models carry a copy |
 | `preprocessing` | any record, applied |
 | `tables`, `images` | files read |

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.own import targets
+from pipeline.data.own.scales import Scales
 from pipeline.data.raw import SELECTION, VALIDATION, RawDataset, row_hashes
 from pipeline.errors import UserError
 
@@ -20,13 +21,15 @@ LEAK = 0.99
 @dataclass
 class FoundSets:
     """Features X [M, C, H, W] and targets y [M] as they were found, of each set that there is: clients, validation,
-    selection, test. owners: each client row's name; None: the rows are a pool. groups: of any kind, of each set."""
+    selection, test. owners: each client row's name; None: the rows are a pool. groups: of any kind, of each set. keys:
+    equal for equal samples, [M] of each set; None: those of X."""
 
     X: dict[str, np.ndarray]
     y: dict[str, np.ndarray]
     owners: np.ndarray | None
     groups: dict[str, np.ndarray] | None = None
     notes: list[str] = field(default_factory=list)
+    keys: dict[str, np.ndarray] | None = None
 
 
 def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, label: str) -> RawDataset:
@@ -44,9 +47,16 @@ def assembled(name: str, parts: FoundSets, record: dict[str, Any], task: str, la
         whole = np.concatenate([parts.groups[part].astype(str) for part in held])
         groups = np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
     classes = target["classes"]
-    notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts.X)]
+    notes = [*parts.notes, *_class_notes(y, classes), *_client_notes(names, owners), *_twins(parts)]
+    if not classes:
+        codes_of, server = owned(parts.owners, len(y["clients"])), {part: y[part] for part in y if part != "clients"}
+        scales = Scales(*codes_of, 1)
+        scales.sound(label, y["clients"], server)
+        notes += scales.notes
     if len(classes) > targets.MOST_CLASSES and task == "auto":
         notes.append(f"{label} is taken for {len(classes)} classes, such as {classes[0]!r}")
+    if len(classes) > targets.MOST_CLASSES and targets.fractions(everything):
+        notes.append(f"{label} holds {len(classes)} different numbers, such as {classes[0]}, each a class of its own")
     empty = parts.X["clients"][:0], y["clients"][:0]
     return RawDataset(
         name,
@@ -72,6 +82,14 @@ def _like(everything: np.ndarray, values: np.ndarray) -> np.ndarray:
     if everything.dtype.kind == "O" and values.dtype.kind != "O":
         return np.array([targets.class_name(value) for value in values], dtype=object)
     return values if everything.dtype.kind == "O" else values.astype(everything.dtype)
+
+
+def owned(found: np.ndarray | None, rows: int) -> tuple[np.ndarray, list[str]]:
+    """Each row's client and the clients' names, before either is checked; one client of no name for a pool."""
+    if found is None:
+        return np.zeros(rows, dtype=np.int64), [""]
+    names, which = np.unique(found.astype(str), return_inverse=True)
+    return which.reshape(-1), names.tolist()
 
 
 def _owners(found: np.ndarray | None, rows: int) -> tuple[list[str], np.ndarray]:
@@ -114,16 +132,20 @@ def _class_notes(y: dict[str, np.ndarray], classes: Sequence[str]) -> list[str]:
         if not (there & held["clients"]).any():
             raise UserError(
                 f"{part}: none of its classes, such as {classes[int(there.argmax())]!r}, is a client's; theirs are"
-                f" {', '.join(repr(classes[c]) for c in np.flatnonzero(held['clients'])[:10].tolist())}. Fix: the same"
-                " names everywhere."
+                f" {_some(np.array(classes)[held['clients']].tolist())}. Fix: the same names everywhere."
             )
         alone = [classes[c] for c in np.flatnonzero(there & ~held["clients"]).tolist()]
         if alone:
-            notes.append(f"class {', '.join(map(repr, alone))} is in the {part} set alone: no client can learn it")
+            notes.append(f"class {_some(alone)} is in the {part} set alone: no client can learn it")
         absent = [classes[c] for c in np.flatnonzero(~there & held["clients"]).tolist()]
         if absent:
-            notes.append(f"class {', '.join(map(repr, absent))} is missing in the {part} set")
+            notes.append(f"class {_some(absent)} is missing in the {part} set")
     return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first ten."""
+    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _client_notes(names: Sequence[str], owners: np.ndarray) -> list[str]:
@@ -132,9 +154,9 @@ def _client_notes(names: Sequence[str], owners: np.ndarray) -> list[str]:
     return [f"client {', '.join(map(repr, single[:5]))} has one sample only"] if single else []
 
 
-def _twins(X: dict[str, np.ndarray]) -> list[str]:
+def _twins(sets: FoundSets) -> list[str]:
     """Samples that are in two sets, or on two rows of the clients."""
-    found = {part: row_hashes(samples) for part, samples in X.items()}
+    found = sets.keys or {part: row_hashes(samples) for part, samples in sets.X.items()}
     parts, notes = list(found), []
     for i, first in enumerate(parts):
         for second in parts[i + 1 :]:

@@ -8,44 +8,52 @@ feature says that it was missing; a missing category has a feature of its own. D
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pipeline.data.own.features import is_date, is_number, numbers, texts
+from pipeline.data.own.features import is_date, is_number, numbers, parsed, texts
 from pipeline.errors import UserError
 
 LARGEST = 1e30
 """A number beyond it is a mistake; in float32 it would soon be infinite."""
+DATE = r"\d{4}-\d\d-\d\d"
+"""How a text that is a date begins."""
 MOST_CATEGORIES = 100
 """The rarer ones of a column have no feature of their own."""
 
 
-def described(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any] | None, str | None]:
+def described(
+    name: str, values: Any, owners: np.ndarray, sound: Callable[[np.ndarray], np.ndarray]
+) -> tuple[dict[str, Any] | None, str | None]:
     """The record of a column, None if it says nothing; and a note on it.
 
-    values: a pandas Series, of the clients' rows; owners: whose they are, [M].
+    values: a pandas Series, of the clients' rows; owners: whose they are, [M]. sound: numbers [M] -> which of them have
+    a say in their scale, bool [M].
     """
     if is_number(values):
         found = numbers(values)
-        record, note = _number(name, found, owners)
-        if record and is_date(values):
-            return record | {"date": True}, note
+        if is_date(values):
+            return _date(name, found, owners)
+        record, note = _number(name, found, owners, sound)
         if len(found) > 20 and (np.diff(found) == 1).all():
             note = f"column {name!r} numbers the rows: should the model see it?"
         return record, note
-    return _category(name, values)
+    return _category(name, values, owners)
 
 
 def endless(values: np.ndarray) -> bool:
     """Whether a number is infinite, or as good as infinite; missing ones (nan) are not."""
+    if values.dtype == np.float16:  # in which LARGEST is infinite
+        return bool(np.isinf(values).any())
     return bool((np.abs(values) > LARGEST).any())
 
 
 def require_finite(place: str, values: np.ndarray, fix: str) -> None:
     """UserError naming the first number that is infinite, or as good as infinite. place: what the array is called."""
     if values.dtype.kind == "f" and endless(values):
-        first = np.argwhere(np.abs(values) > LARGEST)[0].tolist()
+        first = np.argwhere(np.abs(values.astype(np.float64)) > LARGEST)[0].tolist()
         at = ", ".join(map(str, first))
         allowed = "" if np.isinf(values[tuple(first)]) else f", beyond {LARGEST:g}"
         raise UserError(f"{place}[{at}] is {values[tuple(first)]:g}{allowed}. Fix: {fix}.")
@@ -70,14 +78,22 @@ def standard(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
     return middle + mean, 0.0 if constant else deviation
 
 
-def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str, Any] | None, str | None]:
+def _date(name: str, days: np.ndarray, owners: np.ndarray) -> tuple[dict[str, Any] | None, str | None]:
+    record, note = _number(name, days, owners, lambda values: np.ones(len(values), dtype=bool))
+    return (record | {"date": True} if record else None), note
+
+
+def _number(
+    name: str, values: np.ndarray, owners: np.ndarray, sound: Callable[[np.ndarray], np.ndarray]
+) -> tuple[dict[str, Any] | None, str | None]:
     missing = np.isnan(values)
     if endless(values):
         raise UserError(
             f"data: column {name!r} holds infinite numbers, or some beyond {LARGEST:g}. Fix: leave those cells empty,"
             " or drop the column."
         )
-    mean, deviation = standard(values, owners)
+    counted = sound(values)
+    mean, deviation = standard(values[counted], owners[counted])
     if missing.all():
         return None, f"column {name!r} is empty and left out"
     if not deviation and not missing.any():
@@ -86,7 +102,7 @@ def _number(name: str, values: np.ndarray, owners: np.ndarray) -> tuple[dict[str
     return record, None
 
 
-def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None]:
+def _category(name: str, values: Any, owners: np.ndarray) -> tuple[dict[str, Any] | None, str | None]:
     held = texts(values)
     counts = held.value_counts()  # without missing ones
     found, rows, missing = len(counts), int(counts.sum()), bool(values.isna().any())
@@ -96,6 +112,10 @@ def _category(name: str, values: Any) -> tuple[dict[str, Any] | None, str | None
         return None, f"column {name!r} is {counts.index[0]!r} throughout and left out"
     odd = _odd(held, counts)
     if found > MOST_CATEGORIES and found > rows / 2:
+        days, strange = parsed(values, date=True)
+        if counts.index.str.match(DATE).all() and not strange.any():
+            record, note = _date(name, days, owners)
+            return record, note or f"column {name!r} is taken for dates"
         some = f"such as {counts.index[0]!r} ({found} of {rows})"
         return None, f"column {name!r} is left out: nearly every row has a text of its own there, {some}{odd}"
     kept = sorted(counts.index[:MOST_CATEGORIES].tolist())

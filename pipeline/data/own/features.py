@@ -155,6 +155,8 @@ def _parsed(column: dict[str, Any], values: Any) -> np.ndarray:
 def of_arrays(record: dict[str, Any], samples: Any) -> np.ndarray:
     """[M, C, H, W] of an array [M, ...]: uint8 of pixels, else float32; vectors have one pixel."""
     X = np.asarray(samples)
+    if X.ndim == 1 and record["shape"] == [1]:
+        X = X[:, None]
     if not X.ndim or list(X.shape[1:]) != record["shape"]:
         wanted = ", ".join(map(str, ["m", *record["shape"]]))
         fix = "X[None] for a single sample" if list(X.shape) == record["shape"] else "reshape it"

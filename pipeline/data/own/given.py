@@ -13,6 +13,7 @@ import torch
 
 from pipeline.data.own import features
 from pipeline.data.own.columns import require_finite
+from pipeline.data.own.targets import class_name
 from pipeline.errors import UserError
 
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean")
@@ -25,6 +26,8 @@ def plain(part: Any) -> Any:
     if isinstance(part, torch.Tensor):
         held = part.detach().cpu()
         return (held.float() if held.dtype == torch.bfloat16 else held).numpy()
+    if isinstance(part, np.ma.MaskedArray):
+        return _unmasked(part)
     if hasattr(part, "to_pandas"):
         part = part.to_pandas()
     if hasattr(part, "columns"):
@@ -35,6 +38,29 @@ def plain(part: Any) -> Any:
         return np.asarray(part)
     except ValueError:
         raise UserError("X or y: its rows have several lengths. Fix: the same number of features everywhere.") from None
+
+
+def _unmasked(part: np.ma.MaskedArray) -> np.ndarray:
+    """Masked cells as missing ones: nan in numbers, None elsewhere."""
+    if not np.ma.getmaskarray(part).any():
+        return part.data
+    kind = part.dtype if part.dtype.kind == "f" else np.float64 if part.dtype.kind in "biu" else object
+    held: np.ndarray = part.data.astype(kind)
+    held[np.ma.getmaskarray(part)] = None if kind is object else np.nan
+    return held
+
+
+def asked(samples: Any, *, table: bool) -> Any:
+    """Samples that are to be predicted, plain; UserError for what holds none. table: the clients' are frames."""
+    kind, fix = type(samples).__name__, "a DataFrame of samples" if table else "an array of samples"
+    if isinstance(samples, Mapping):
+        raise UserError(f"X is {kind}. Fix: {'pandas.DataFrame(X), or DataFrame([X]) for one row' if table else fix}.")
+    if table and hasattr(samples, "to_frame") and getattr(samples, "ndim", 0) == 1:
+        raise UserError(f"X is {kind}. Fix: X.to_frame().T for one row, X.to_frame() for one column.")
+    found = plain(samples)
+    if np.ndim(found) == 0:
+        raise UserError(f"X is {kind}. Fix: {fix}.")
+    return found
 
 
 def checked(name: str, pair: Any) -> tuple[Any, np.ndarray]:
@@ -52,6 +78,8 @@ def checked(name: str, pair: Any) -> tuple[Any, np.ndarray]:
     if not len(X):
         fix = "leave the client out" if name.startswith("client") else "None, which holds samples out, or some samples"
         raise UserError(f"{name} holds no samples. Fix: {fix}.")
+    if np.ndim(X) == 1:
+        X = X[:, None]  # samples of one feature
     y = targets(name, pair[1])
     if len(X) != len(y):
         raise UserError(f"{name}: {len(X)} samples and targets of shape {y.shape}. Fix: one target per sample.")
@@ -65,6 +93,10 @@ def targets(name: str, given: Any) -> np.ndarray:
     """[M] booleans, numbers, or texts as objects; none is missing."""
     import pandas as pd
 
+    if given is None:
+        raise UserError(f"{name}: y is None. Fix: a target for each sample.")
+    if isinstance(given, list | tuple) and any(isinstance(value, str) for value in given):
+        given = np.array([*given, None], dtype=object)[:-1]  # as they are: numpy would make texts of numbers
     y = np.asarray(plain(given))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -83,10 +115,21 @@ def targets(name: str, given: Any) -> np.ndarray:
             " samples."
         )
     if y.dtype.kind == "O":
+        _require_no_namesakes(name, y)
         kind = pd.api.types.infer_dtype(y)
         y = y.astype(bool if kind == "boolean" else np.float64) if kind in NUMBERS else y.astype(str).astype(object)
     require_finite(f"{name}: y", y, "remove that sample")
     return y
+
+
+def _require_no_namesakes(name: str, y: np.ndarray) -> None:
+    """UserError for a text that reads as a number, or true and false, that is there too."""
+    others = {class_name(value): value for value in y if not isinstance(value, str)}
+    for row, value in enumerate(y):
+        if isinstance(value, str) and value in others:
+            raise UserError(
+                f"{name}: y[{row}] is the text {value!r}, and {others[value]!r} is there too. Fix: one kind of targets."
+            )
 
 
 def require_one_kind_of_targets(y: Mapping[str, np.ndarray]) -> None:
@@ -103,6 +146,18 @@ def require_one_kind_of_targets(y: Mapping[str, np.ndarray]) -> None:
         f"{texts}: y[{first}] is the text {y[texts][first]!r}, and y of {numbers} holds numbers, such as"
         f" {y[numbers][0]}. Fix: the same kind everywhere."
     )
+
+
+def groups(name: str, given: Any, count: int) -> np.ndarray:
+    """Whose each sample is, texts [count]; none is missing."""
+    import pandas as pd
+
+    found = np.asarray(plain(given))
+    if found.shape != (count,):
+        raise UserError(f"groups: {name} has {count} samples and groups of shape {found.shape}. Fix: one for each.")
+    if (missing := pd.isna(found)).any():
+        raise UserError(f"groups: {name} has none for sample {int(missing.argmax())}. Fix: give it one.")
+    return np.array([class_name(value) for value in found])
 
 
 # ------------------------------------------------------------------------------------------- arrays
@@ -160,6 +215,21 @@ def _frame(name: str, X: Any) -> Any:
             require_finite(f"{name}: X[{column!r}]", features.numbers(values), fix)
         found[column] = values.reset_index(drop=True)
     return pd.DataFrame(found, copy=False)
+
+
+def passed_over(frames: Mapping[str, Any], columns: Sequence[Any]) -> list[str]:
+    """A note on each column that the first client has not."""
+    extra: dict[Any, list[str]] = {}
+    for name, X in frames.items():
+        for column in X.columns:
+            if column not in columns:
+                extra.setdefault(column, []).append(name)
+    first = next(iter(frames))
+    return [
+        f"column {column!r} is left out: {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''} has it, {first}"
+        " has not"
+        for column, names in extra.items()
+    ]
 
 
 def alike(frames: Mapping[str, Any], columns: Sequence[Any]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def listed(path: Path) -> tuple[dict[str, list[Found]], int]:
     if not path.is_dir():
         raise UserError(f"data.path: {path} is no folder. Fix: the folder that holds clients/<client>/<class>/<image>.")
     if not (path / "clients").is_dir():
+        if path.name == "clients":
+            raise UserError(f"data.path: {path} is the clients' folder. Fix: data.path: {path.parent}, which holds it.")
         there = ", ".join(folder.name for folder in _folders(path)[:5]) or "no folder"
         raise UserError(
             f"data.path: {path} has no folder clients ({there} is there). Fix: clients/<client>/<class>/<image>."

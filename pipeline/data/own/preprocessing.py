@@ -18,7 +18,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.own import features
+from pipeline.data.raw import row_hashes
 from pipeline.errors import UserError
+
+UNLIMITED = 1e30
+"""Within float32."""
 
 
 def apply(record: dict[str, Any], samples: Any, *, known: bool = False) -> np.ndarray:
@@ -32,6 +36,18 @@ def apply(record: dict[str, Any], samples: Any, *, known: bool = False) -> np.nd
         return features.of_arrays(record, samples) if record["kind"] == "arrays" else _images(record, samples)
     except ValueError as error:
         raise UserError(str(error)) from None
+
+
+def keys(record: dict[str, Any], samples: Any, X: np.ndarray) -> np.ndarray:
+    """uint64 [M], equal for equal samples. X: their features, whose limit makes some alike that are not."""
+    found = row_hashes(X)
+    rows = np.flatnonzero(np.abs(X).max(axis=(1, 2, 3)) >= features.LIMIT) if X.dtype == np.float32 else found[:0]
+    if not len(rows) or record.get("unit") == "images":
+        return found
+    columns = [column | {"limit": UNLIMITED} for column in record.get("columns", [])]
+    cut = samples.iloc[rows] if columns else np.asarray(samples)[rows]
+    found[rows] = row_hashes(apply(record | {"limit": UNLIMITED, "columns": columns}, cut))
+    return found
 
 
 def feature_names(record: dict[str, Any]) -> list[str]:

@@ -40,13 +40,19 @@ def described(key: str, values: np.ndarray, task: str) -> dict[str, Any]:
         raise UserError(
             f"{key}: there is only one class, {class_name(distinct[0])!r}. Fix: data of at least two classes."
         )
-    if len(distinct) > max(1000, len(values) // 2):
+    many = MOST_CLASSES if fractions(values) else 1000
+    if len(distinct) > max(many, len(values) // 2):
         raise UserError(
             f"{key}: nearly every sample has a class of its own ({len(distinct)} classes, {len(values)} samples)."
             " Fix: name the column to predict, or data.task: regression."
         )
     kind = "booleans" if values.dtype.kind == "b" else "numbers" if values.dtype.kind in "iuf" else "texts"
     return {"classes": [class_name(value) for value in distinct], "given": kind}
+
+
+def fractions(values: np.ndarray) -> bool:
+    """Whether they are numbers, not all of them whole."""
+    return values.dtype.kind == "f" and bool((values != np.round(values)).any())
 
 
 def _require_no_stray_text(key: str, values: np.ndarray, distinct: np.ndarray) -> None:

@@ -41,10 +41,7 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
         if values is not None and values.shape != y["clients"].shape:
             raise UserError(f"{place}: {each} has the shape {values.shape}. Fix: one per sample, {y['clients'].shape}.")
     owners = None if extra["client"] is None else _texts(extra["client"])
-    whose = np.zeros(len(X["clients"]), dtype=np.int64)
-    if owners is not None:
-        whose = np.unique(owners.astype(str), return_inverse=True)[1].reshape(-1)
-    record, notes = _record(X, whose)
+    record, notes = _record(X, *assembling.owned(owners, len(X["clients"])))
     if record["unit"] == "vectors":
         notes += assembling.missing({part: np.isnan(samples).all(axis=1) for part, samples in X.items()}, owners)
     groups = None
@@ -53,7 +50,8 @@ def from_arrays(found: dict[str, np.ndarray], name: str, task: str, place: str) 
         groups = {"clients": extra["group"].astype(str), **own}
     features = {part: preprocessing.apply(record, samples) for part, samples in X.items()}
     targets = {part: _texts(values) for part, values in y.items()}
-    parts = assembling.FoundSets(features, targets, owners, groups, notes)
+    keys = {part: preprocessing.keys(record, X[part], features[part]) for part in X}
+    parts = assembling.FoundSets(features, targets, owners, groups, notes, keys)
     raw = assembling.assembled(name, parts, record, task, "y")
     if record["unit"] != "vectors":
         return raw
@@ -111,10 +109,11 @@ def _texts(values: np.ndarray) -> np.ndarray:
     return values.astype(object) if values.dtype.kind in "US" else values
 
 
-def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any], list[str]]:
+def _record(X: dict[str, np.ndarray], owners: np.ndarray, names: list[str]) -> tuple[dict[str, Any], list[str]]:
     """How the arrays become features: pixels as they are, other images by one scale, vectors feature by feature."""
     from pipeline.data.own import columns
     from pipeline.data.own.features import channels_first
+    from pipeline.data.own.scales import Scales
 
     clients = X["clients"]
     record: dict[str, Any] = {"kind": "arrays", "shape": list(clients.shape[1:]), "dtype": str(clients.dtype)}
@@ -127,11 +126,18 @@ def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any
             return record | {"unit": "pixels"}, []
         if np.isnan(clients).any():
             raise UserError("X: images have missing pixels (nan). Fix: fill them in.")
-        mean, deviation = columns.standard(clients.reshape(len(clients), -1).mean(1).astype(np.float64), owners)
-        spread = float(np.abs(clients - mean).mean()) or deviation or 1.0
-        return record | {"unit": "images", "mean": [mean], "deviation": [spread]}, []
+        brightness = {part: images.reshape(len(images), -1).mean(1).astype(np.float64) for part, images in X.items()}
+        own, scales = brightness.pop("clients"), Scales(owners, names, 1)
+        sound = scales.sound("the mean pixel of X", own, brightness)
+        mean, deviation = columns.standard(own[sound], owners[sound])
+        spread = float(np.abs((clients if sound.all() else clients[sound]) - mean).mean()) or deviation or 1.0
+        return record | {"unit": "images", "mean": [mean], "deviation": [spread]}, scales.notes
     numbers = clients.astype(np.float64)
-    found = [columns.standard(column, owners) for column in numbers.T]
+    scales, found = Scales(owners, names, numbers.shape[1]), []
+    for i, column in enumerate(numbers.T):
+        server = {part: samples[:, i].astype(np.float64) for part, samples in X.items() if part != "clients"}
+        sound = scales.sound(f"feature {i} of X", column, server)
+        found.append(columns.standard(column[sound], owners[sound]))
     missing = np.isnan(numbers).any(axis=0)
     means, deviations = ([pair[place] for pair in found] for place in (0, 1))
     constant = [str(i) for i, deviation in enumerate(deviations) if not deviation]
@@ -139,7 +145,7 @@ def _record(X: dict[str, np.ndarray], owners: np.ndarray) -> tuple[dict[str, Any
         raise UserError("X: every feature is constant. Fix: other features.")
     notes = [f"features {', '.join(constant[:10])} of X are constant and left out"] if constant else []
     vectors = {"unit": "vectors", "mean": means, "deviation": deviations, "missing": missing.tolist()}
-    return record | vectors, notes
+    return record | vectors, [*notes, *scales.notes]
 
 
 ARRAYS = Dataset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +70,27 @@ def from_frames(
     """frames: of each set that there is, emptied on the way. chosen: the columns to predict from. label: what
     complaints call the targets. owners, groups: as in `pipeline.data.own.assembling.FoundSets`."""
     from pipeline.data.own import assembling, columns, preprocessing
+    from pipeline.data.own.scales import Scales
 
     clients = frames["clients"]
-    whose = np.zeros(len(clients), dtype=np.int64)
-    if owners is not None:
-        whose = np.unique(owners.astype(str), return_inverse=True)[1].reshape(-1)
-    found = [columns.described(column, clients[column], whose) for column in chosen]
+    whose, names = assembling.owned(owners, len(clients))
+    scales = Scales(whose, names, len(chosen))
+
+    def described(column: str) -> tuple[dict[str, Any] | None, str | None]:
+        server = {part: _parsed(frame[column]) for part, frame in frames.items() if part != "clients"}
+        sound = partial(scales.sound, f"column {column!r}", server=server)
+        return columns.described(column, clients[column], whose, sound)
+
+    found = [described(column) for column in chosen]
     record: dict[str, Any] = {"kind": "table", "columns": [column for column, _ in found if column]}
     if not record["columns"]:
         raise UserError(f"data: none of the columns {', '.join(map(repr, chosen))} says anything. Fix: other columns.")
     kept = [column["name"] for column in record["columns"]]
     codes = [_numbers(clients[column]) for column in kept]
-    notes = [note for _, note in found if note]
+    notes = [*(note for _, note in found if note), *scales.notes]
     empty = {part: frame[kept].isna().all(axis=1).to_numpy() for part, frame in frames.items()}
     notes += assembling.missing(empty, owners)
-    X = {}
+    X, keys = {}, {}
     for part in list(frames):
         frame = frames.pop(part)
         if part != "clients":
@@ -92,7 +99,8 @@ def from_frames(
             X[part] = preprocessing.apply(record, frame)
         except UserError as error:
             raise UserError(f"{part}: {str(error).removeprefix('data: ')}") from None
-    parts = assembling.FoundSets(X, targets, owners, groups, notes)
+        keys[part] = preprocessing.keys(record, frame, X[part])
+    parts = assembling.FoundSets(X, targets, owners, groups, notes, keys)
     raw = assembling.assembled(name, parts, record, task, label)
     return assembling.with_leaks(
         raw, {f"column {column!r}": values for column, values in zip(kept, codes, strict=True)}
@@ -144,6 +152,13 @@ def _groups(column: str, frame: Any, file: Path) -> np.ndarray:
     if frame[column].isna().any():
         raise UserError(f"data.group: column {column!r} of {file} has empty cells. Fix: give every row its group.")
     return _texts(frame[column])
+
+
+def _parsed(values: Any) -> np.ndarray:
+    """Numbers; nan for whatever is none."""
+    from pipeline.data.own.features import is_date, parsed
+
+    return np.full(len(values), np.nan) if is_date(values) else parsed(values, date=False)[0]
 
 
 def _numbers(values: Any) -> np.ndarray:

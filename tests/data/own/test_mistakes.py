@@ -162,6 +162,7 @@ MISTAKES: list[tuple[dict[str, Any], Callable[[Path], Path] | None, str]] = [
     (FOLDER, None, r"data\.path = None"),
     (FOLDER, lambda place: place / "none", r"none is no folder"),
     (FOLDER, lambda place: place, r"has no folder clients"),
+    (FOLDER, lambda place: images()(place) / "clients", r"clients is the clients' folder\. Fix: data\.path: "),
     (FOLDER, images(lambda scans: (scans / "clients" / "empty").mkdir()), r"client 'empty' has no image"),
     (FOLDER, images(lambda scans: (scans / "test").mkdir()), r"test has no image in <class>/"),
     (FOLDER, images(lambda scans: new(scans / "clients" / "Graz" / "x.png")), r"x\.png lies beside the classes"),
