@@ -278,7 +278,7 @@ def test_what_a_site_does_not_agree_to(tmp_path, capsys):
 
 
 def test_bfloat16_payloads_are_half_as_long(tmp_path):
-    chosen, found = params(model__name="mlp"), {}
+    chosen, found = params(model__name="mlp", model__options={"hidden": [50]}), {}
     for payload in ("exact", "bfloat16"):
         run(tmp_path, chosen, transport(sites(tmp_path)), payload=payload)
         metrics = json.loads((tmp_path / "server" / "results" / "metrics.json").read_text())
