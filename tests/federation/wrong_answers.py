@@ -1,4 +1,4 @@
-"""Readers that change the site that runs them: `table` makes it slow and answer wrongly twice, `dying` kills it once."""
+"""Readers that change the site that runs them: `table` makes it slow and wrong now and then, `dying` kills it once."""
 
 from __future__ import annotations
 
