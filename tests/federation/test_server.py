@@ -301,7 +301,8 @@ def test_bfloat16_payloads_are_half_as_long(tmp_path):
     [
         ("oracle_weights", {}, "real sites do not show which they are"),
         ("fedbio_local", {}, "needs a network with a body"),
-        ("fedbio", {"problem": "data_cleaning"}, "problem = 'data_cleaning' is not allowed"),
+        ("fedbio", {"problem": "data_cleaning"}, "would see the scores of each site's samples"),
+        ("fedbio", {"problem": "few_shot"}, "few_shot"),
         ("fedbio", {"problem": "loss_tuning"}, "class_weights = 'auto' is not allowed"),
     ],
 )
