@@ -48,9 +48,9 @@ BENCHMARKS = {
     "rivals": rivals,
 }
 if find_spec("nvflare"):
-    from benchmarks import sites
+    from benchmarks import answers, sites
 
-    BENCHMARKS["sites"] = sites
+    BENCHMARKS |= {"sites": sites, "answers": answers}
 RECORDS = Path(__file__).with_name("records.jsonl")
 
 
