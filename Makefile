@@ -83,7 +83,9 @@ $(FEDERATION): $(STAMP)
 	@touch $@
 
 test-federation: $(FEDERATION) ## the tests that need NVFlare: real processes, killed and started again; installs it
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/federation/test_flare.py tests/federation/test_privacy.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(addprefix tests/federation/,$(SITES))
+
+SITES := test_flare.py test_faults.py test_privacy.py
 
 federation-demo: $(FEDERATION) ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
 	@$(BIN)/python -W ignore -m pipeline.federation.demo

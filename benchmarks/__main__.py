@@ -12,6 +12,7 @@ import platform
 import subprocess
 import sys
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -46,6 +47,10 @@ BENCHMARKS = {
     "imports": imports,
     "rivals": rivals,
 }
+if find_spec("nvflare"):
+    from benchmarks import answers, sites
+
+    BENCHMARKS |= {"sites": sites, "answers": answers}
 RECORDS = Path(__file__).with_name("records.jsonl")
 
 

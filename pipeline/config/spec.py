@@ -140,18 +140,21 @@ def one_section_each(records: Mapping[str, tuple[type, str]]) -> Callable[[type[
 def override(record: Any, settings: dict[str, Any]) -> Any:
     """The same parameters with some of them changed, by dotted name: `{"algorithms.primal_dual.gamma": 1.0}`.
 
-    Raises KeyError for a name that does not exist; ranges are checked where params.yaml is read, not here.
+    Raises KeyError for a name that does not exist, but in a mapping, which may have any (`model.options`); ranges are
+    checked where params.yaml is read, not here.
     """
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for dotted, value in settings.items():
         name, _, rest = dotted.partition(".")
-        if name not in {field.name for field in dataclasses.fields(record)}:
+        if not isinstance(record, dict) and name not in {field.name for field in dataclasses.fields(record)}:
             raise KeyError(f"no parameter {dotted!r} in {type(record).__name__}")
         if rest:
             inner.setdefault(name, {})[rest] = value
         else:
             changes[name] = value
+    if isinstance(record, dict):
+        return record | changes | {name: override(record.get(name, {}), part) for name, part in inner.items()}
     changes |= {name: override(getattr(record, name), part) for name, part in inner.items()}
     return dataclasses.replace(record, **changes)
 

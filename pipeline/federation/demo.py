@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -117,8 +118,8 @@ def demo(keep: Path, rounds: int = 200) -> None:
             logs = [(folders[name] / "log.txt").read_text()[-2000:] for name in folders]
             raise UserError("the server ended with an error.\n" + "\n".join(logs))
         shutil.rmtree(keep, ignore_errors=True)
-        shutil.copytree(folders["server"] / "results", keep)
-        shutil.copytree(folders["server"] / "models", keep / "models")
+        for made, place in (("results", keep), ("models", keep / "models")):
+            shutil.copytree(folders["server"] / made, place, dirs_exist_ok=True)  # another demo may end just now
     print(
         f"\nresults, pictures, history and model: {keep} ({time.monotonic() - began:.0f} s; all processes have ended)"
     )
@@ -139,4 +140,6 @@ def _follow(process: subprocess.Popen[str], log: Path) -> None:
 
 
 if __name__ == "__main__":
+    for kind in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was started is stopped
+        signal.signal(kind, lambda number, _: sys.exit(128 + number))
     answering(lambda: demo(Path("results/federation-demo")))

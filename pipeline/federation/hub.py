@@ -3,7 +3,9 @@
 A site holds one client or several. A question goes to all sites concerned at once. A site that does not answer in
 time, or whose answer is malformed, of the wrong shape or not finite, is left out of the step: `SitesLost` names it, and
 the step is taken again without its clients, who then are absent as if they had not been drawn
-(`pipeline.federation.rounds`). A site that failed rests for `rest` seconds, and is asked again after that.
+(`pipeline.federation.rounds`). A site that failed rests for `rest` seconds, and is asked again after that. One that
+exceeded the time-out rests ten times as long as the others waited for it, so that a site that hangs costs a tenth of
+the time; where too few others are left it is asked again after `rest` seconds all the same.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ EXACT = ("setup", "measure")
 """Questions whose numbers travel as they are, whatever the payload."""
 SETUP = 60.0
 """Seconds that a site has at least to prepare for a run."""
+LONGER = 10.0
+"""How much longer a site rests than it was waited for."""
 
 Contents = dict[str, bytes]
 Shapes = dict[str, tuple[int, ...]]
@@ -100,6 +104,7 @@ class Hub:
     spoiled: set[str] = field(default_factory=set)
     ready: set[str] = field(default_factory=set)
     _resting: dict[str, float] = field(default_factory=dict)
+    _late: dict[str, float] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -111,9 +116,11 @@ class Hub:
         deadline, said = time.monotonic() + self.patience, False
         while True:
             there, now = self.transport.present() - self._gone, time.monotonic()
+            for site in sorted(self.ready - there):
+                self.note(f"{site} is gone")
             self.ready &= there
             for site in self.members:
-                if site in there and site not in self.ready and self._resting.get(site, 0.0) <= now:
+                if site in there and site not in self.ready and self._rested(site, now):
                     self._prepare(site)
             if len(self.ready) >= self.needed:
                 return self.clients_of(site for site in self.members if site not in self.ready)
@@ -126,6 +133,10 @@ class Hub:
                 )
                 said = True
             time.sleep(0.1)
+
+    def _rested(self, site: str, now: float) -> bool:
+        waits = len(self.ready) < self.needed
+        return self._resting.get(site, 0.0) <= now and (waits or self._late.get(site, 0.0) <= now)
 
     def too_few(self, missing: str) -> TooFew:
         return TooFew(
@@ -168,6 +179,7 @@ class Hub:
                 encoded[id(message)] = encode(message, None if message.kind in EXACT else self.floats)
         sent = {site: encoded[id(message)] for site, message in questions.items()}
         setup = any(message.kind == "setup" for message in questions.values())  # a site may have to read and import
+        began = time.monotonic()
         answers, missing = self.transport.ask(sent, max(self.timeout, SETUP) if setup else self.timeout)
         tally, why = self.tally, dict(missing)
         tally.exchanges += 1
@@ -187,9 +199,13 @@ class Hub:
                     self.spoiled.add(site)
                 elif fault.for_good:
                     self._gone.add(site)
+        now = time.monotonic()
+        waited = now - began
+        late = missing.keys() & self.transport.present() if waited >= self.timeout else ()  # who is gone hinders no one
         for site, reason in why.items():
-            self.note(f"{site} is left out: {reason}")
-            self._resting[site] = time.monotonic() + self.rest
+            again = LONGER * waited if site in late else 0.0
+            self.note(f"{site} is left out: {reason}" + (f"; asked again in {again:.0f} s" if again else ""))
+            self._resting[site], self._late[site] = now + self.rest, now + again
             self.ready.discard(site)
             if setup and site in answers:  # what it was told of the run does not suit it, nor will it soon
                 self.rest_long(site)

@@ -30,6 +30,11 @@ from pipeline.training.precision import DTYPES, of_precision
 
 SUPPORTED = ("client_weighting", "consensus", "hyper_representation", "loss_tuning", "fair")
 """Problems whose variables the server may know, and whose figures it can find or ask for."""
+WHY_NOT = {
+    "data_cleaning": "it learns a score for every single training sample, and the server and all other sites would see"
+    " the scores of each site's samples, so which of them count as wrong; client_weighting learns one weight per site",
+    "few_shot": "it needs clients of many small tasks, and a test on classes that no site has",
+}
 OWN = "arrays"
 """What a user's own data are called in params.yaml; here neither folder nor file is read."""
 
@@ -41,11 +46,10 @@ def settled(params: Params, samples: int, channels: int, size: int, classes: int
     info = DatasetInfo(classes, channels, size, samples, (0.0,) * channels, (1.0,) * channels, clients=True)
     run = resolve(params, info)
     if run.problem not in SUPPORTED:
-        raise not_allowed(
-            "problem",
-            run.problem,
-            f"one of {', '.join(SUPPORTED)} with real sites",
-            "write one, or another algorithm",
+        why = WHY_NOT.get(run.problem, "it needs the simulator's own data")
+        raise UserError(
+            f"problem: {run.problem} does not run at real sites: {why}. Fix: one of {', '.join(SUPPORTED)}, or another"
+            " algorithm."
         )
     if getattr(run.problem_settings, "class_weights", None) == "auto":
         raise not_allowed(

@@ -33,7 +33,8 @@ KIT = ("rootCA.pem", "client.crt", "client.key", "server.crt", "server.key")
 def provision(folders: dict[str, Path], host: str, sites: Sequence[str], port: int = 8002, scheme: str = "tcp") -> None:
     """Certificates of a new federation: each participant's into `startup` of its folder, readable by its owner alone.
     folders: by site, and "server"."""
-    listed = "\n".join(f"  - {{name: {site}, type: client, org: {site}}}" for site in sites)
+    orgs = {site: site.replace("-", "_") for site in sites}  # of an organisation NVFlare takes no hyphen
+    listed = "\n".join(f"  - {{name: {site}, type: client, org: {orgs[site]}}}" for site in sites)
     with tempfile.TemporaryDirectory() as scratch:
         project = Path(scratch) / "project.yml"
         project.write_text(PROJECT.format(name="federation", host=host, port=port, scheme=scheme, sites=listed))

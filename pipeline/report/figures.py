@@ -246,7 +246,7 @@ def _name_bars(axes: Axes, clients: Clients) -> None:
     ticks = shown if tilted else [f"{name}\n{labels}" for name, labels in zip(shown, held, strict=True)]
     turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
     axes.set_xticks(range(len(clients)), ticks, **turned)
-    axes.set_xlabel("client" if tilted else "client, and the labels it holds")
+    axes.set_xlabel("client, and the labels it holds" if any(clients.labels) and not tilted else "client")
 
 
 def canvas(width: float, height: float, title: str) -> tuple[Figure, Axes]:

@@ -24,3 +24,13 @@ def _no_tracker(monkeypatch, request):
 @pytest.fixture
 def exports():
     """The MLflow model is written."""
+
+
+@pytest.fixture
+def started():
+    """Processes that a test starts; none outlives it."""
+    running = {}
+    yield running
+    for process in running.values():
+        process.kill()
+        process.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import ssl
 import time
@@ -12,8 +11,9 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs pip install 'fedbilevel[federation]'")
 
-from pipeline.federation.demo import HOSPITALS, free_port, prepare, start
+from pipeline.federation.demo import HOSPITALS, start
 from pipeline.federation.provisioning import provision
+from tests.federation.participants import kill, provisioned, until
 
 pytestmark = pytest.mark.slow
 ROUNDS = 150
@@ -22,40 +22,12 @@ ROUNDS = 150
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Folders of a server and its sites, provisioned; the port; and certificates of another federation."""
-    folder, port = tmp_path_factory.mktemp("federation"), free_port()
-    folders = prepare(folder, port, ROUNDS)
-    provision(folders, "localhost", list(HOSPITALS), port)
-    settings = folders["server"] / "federation.yaml"
-    words = settings.read_text().replace("min_sites: 3", "min_sites: 4")
-    settings.write_text(words + "gather: 300\npatience: 300\nrest: 0.5\n")
-    params = folders["server"] / "params.yaml"
-    params.write_text(params.read_text().replace("train: {", "train: {checkpoint_every: 10, "))
+    folder = tmp_path_factory.mktemp("federation")
+    waiting = "min_sites: 4\ngather: 300\npatience: 300\nrest: 0.5"
+    folders, port = provisioned(folder, ROUNDS, waiting, "checkpoint_every: 10")
     foreign = {"server": folder / "foreign server", "west": folder / "foreign west"}
     provision(foreign, "localhost", ["west"], port)
     return folders, port, foreign
-
-
-@pytest.fixture
-def started():
-    """Processes that a test starts; none outlives it."""
-    running = {}
-    yield running
-    for process in running.values():
-        process.kill()
-        process.wait()
-
-
-def until(folder, words, count=1, seconds=300):
-    """Wait for a line in a participant's log."""
-    deadline = time.monotonic() + seconds
-    while (text := (folder / "log.txt").read_text()).count(words) < count:
-        assert time.monotonic() < deadline, f"{words!r} is not in: {text[-3000:]}"
-        time.sleep(0.05)
-
-
-def kill(process):
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 def test_killed_and_back(place, started):

@@ -31,6 +31,13 @@ def test_the_committed_file_holds_the_defaults():
     check_rules(Params())
 
 
+def test_a_networks_options_go_to_dotted_names_and_back():
+    """No record has their names."""
+    chosen = override(Params(), {"model.options": {"hidden": [5], "deep": {"er": 1}}})
+    assert dotted(chosen)["model.options.deep.er"] == 1
+    assert override(Params(), dotted(chosen)).model == chosen.model
+
+
 def test_what_a_person_edits_comes_first():
     """On two screens, before the line that says so: every short section, the lead partition and the lead method."""
     first = TEXT.split("the long tail")[0]
