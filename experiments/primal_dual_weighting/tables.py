@@ -16,7 +16,6 @@ from experiments.primal_dual_weighting.toy import Label
 from experiments.study import Study
 from pipeline.report.tables import accuracy
 from pipeline.report.tables import markdown as markdown_table
-from pipeline.report.writing import write_rows
 
 PUBLISHED = Path(__file__).parent / "published.csv"
 Row = dict[str, Any]
@@ -116,12 +115,6 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]], missing: Sequenc
 
 def _accuracy(row: Row) -> str:
     return accuracy(row["accuracy"], row["standard_deviation"], row["diverged"])
-
-
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Every figure of the table, unrounded."""
-    in_words = ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {} for row in rows)
-    write_rows(path, [row | words for row, words in zip(rows, in_words, strict=True)])
 
 
 DETECTION = ("detection_auc", "quality_correlation")
