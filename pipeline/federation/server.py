@@ -30,9 +30,8 @@ from pipeline.problems.base import ClientHeldUpper
 from pipeline.training import saves
 from pipeline.training.best import SELECTION, Best
 from pipeline.training.history import History, Row
-from pipeline.training.loop import Loop
+from pipeline.training.loop import Loop, NotFinite, evaluates, row_of
 from pipeline.training.resume import ResumeFolder, fingerprint
-from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Task, image_task
 
 SOME = 1000

@@ -31,9 +31,8 @@ from pipeline.sharing import Share
 from pipeline.training import saves
 from pipeline.training.best import Best
 from pipeline.training.evaluation import selected
-from pipeline.training.loop import Loop
+from pipeline.training.loop import Loop, NotFinite, evaluates
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.rows import NotFinite, evaluates
 from pipeline.training.setup import build_context
 
 Weighting = ClientWeighting | GeneralImageWeighting

@@ -12,9 +12,9 @@ from pipeline.data.datasets import load, prepare
 from pipeline.data.partition import make_partition
 from pipeline.params import FederationSettings, Model, Params
 from pipeline.params.resolve import resolve
-from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
+from pipeline.training.saves import save_variables
 from pipeline.training.setup import build_problem
 from pipeline.training.tasks import image_task
 from tests.training.helpers import Ruin
