@@ -109,8 +109,8 @@ def _detection_section(study: Study, part: str, out: Path) -> list[str]:
         f"## {study.parts[part].title}",
         "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
         " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 ="
-        " the weights tell nothing); a copy and a small client count as bad. Rank correlation: of the weights with the"
-        " share of right samples, of which the copy and the small client have all.",
+        " the weights are uninformative); a copy and a small client count as bad. Rank correlation: of the weights with"
+        " the share of right samples, of which the copy and the small client have all.",
         tables.detection_markdown(_rows(study, part)),
         provenance(_cells(study, part), study.results),
     ]

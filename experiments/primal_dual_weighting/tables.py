@@ -121,7 +121,8 @@ DETECTION = ("detection_auc", "quality_correlation")
 
 
 def detections(cells: Sequence[Cell], results: Path) -> list[Row]:
-    """One row per participation and method: accuracy and how well the weights tell who is bad, means over seeds."""
+    """One row per participation and method: accuracy, and how well the weights separate bad clients from clean ones;
+    means over seeds."""
     rows = []
     for participation, name in dict.fromkeys((cell.participation, cell.row) for cell in cells):
         own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]

@@ -258,7 +258,7 @@ def test_names_that_are_no_part_or_cell_are_refused(small, monkeypatch):
     asked = {"study": "small", "profile": "quick", "what": "run", "workers": 1}
     for wrong, words in (
         ({"part": "q", "only": ""}, "one of p"),
-        ({"part": None, "only": "nobody"}, "p-search/one_p1"),
+        ({"part": None, "only": "no such cell"}, "p-search/one_p1"),
     ):
         with pytest.raises(UserError, match=words):
             commands.perform(argparse.Namespace(**asked, **wrong))
