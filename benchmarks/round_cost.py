@@ -31,7 +31,7 @@ from pipeline.config.spec import dotted
 from pipeline.params import Params
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.report.record import describe
-from pipeline.tracking.run import live_run
+from pipeline.tracking.live import live_run
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import train
 from pipeline.training.tasks import image_task

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 from experiments.cells import Cell, Result, read
 from experiments.params import Part, Settings
@@ -22,13 +23,15 @@ COLOURS = (
     *("#B5737A", "#3B7D23"),
 )
 MARKERS = "osD^v<>Pph"
+COLOURS_KEPT = 128
+"""Of a picture, which makes its file a third as large."""
 FRAME = 30.0
 """Figures of accuracies show the ends of all lines that end less than this many per cent below the best."""
 Row = dict[str, Any]
 
 
 def write_page(study: Study) -> Path:
-    """pages/<profile>/README.md with its figures and CSV files."""
+    """pages/<profile>/README.md with its figures, and its numbers where git does not keep the results."""
     out = study.page
     out.mkdir(parents=True, exist_ok=True)
     parts = [
@@ -43,7 +46,9 @@ def write_page(study: Study) -> Path:
     for name, part in study.parts.items():
         parts += _part(study, name, part, out)
     if study.extras:  # what is no set of runs on data
-        parts += study.extras.sections(out)
+        parts += study.extras.sections(study)
+    write_numbers(study, "table", table(study))
+    write_numbers(study, "curves", all_curves(study))
     path = out / "README.md"
     path.write_text("\n\n".join(part for part in parts if part) + "\n")
     return path
@@ -55,18 +60,15 @@ def _part(study: Study, name: str, part: Part, out: Path) -> list[str]:
         panels = ", ".join(part.panels)
         text = [f"## {part.title or name}", part.note.strip(), f"*Not run yet: {', '.join(part.rows)} on {panels}.*"]
         return text + (_search(study, name, part) if part.grids else [])
-    rows = [row for panel in part.panels for row in summarise(slots, panel, part, study.results)]
-    write_rows(out / f"{name}.csv", rows)
-    write_rows(out / f"{name}_curves.csv", curves(slots, study.results, part))
     text = [f"## {part.title or name}", part.note.strip()]
     for measure in part.figures:
         drawn = figure(slots, study.results, part, measure, _colours(study))
         if drawn is not None:
-            save(drawn, out / f"{name}_{measure}.png")
+            save_picture(drawn, out / f"{name}_{measure}.png")
             text.append(f"![{part.title or name}: {measure.replace('_', ' ')}]({name}_{measure}.png)")
     for panel in part.panels:
-        own = [row for row in rows if row["panel"] == panel]
-        text += [f"**{panel}**" if len(part.panels) > 1 else "", markdown(own)]
+        rows = summarise(slots, panel, part, study.results)
+        text += [f"**{panel}**" if len(part.panels) > 1 else "", markdown(rows)]
     text.append(provenance([slot.cell for slot in slots], study.results))
     if part.grids:
         text += _search(study, name, part)
@@ -146,6 +148,17 @@ def _measure(result: Result, name: str) -> float | None:
     return float(np.mean([value for r, value in zip(rounds, curve[name], strict=True) if r > 0.8 * rounds[-1]]))
 
 
+def table(study: Study) -> list[Row]:
+    """The rows of every part that has any run."""
+    rows = []
+    for name, part in study.parts.items():
+        slots = list(study.table(name))
+        if any(read(slot.cell, study.results) for slot in slots):
+            found = [row for panel in part.panels for row in summarise(slots, panel, part, study.results)]
+            rows += [{"part": name} | row for row in found]
+    return rows
+
+
 def first_reaching(curve: dict[str, list[float]], target: float, axis: str) -> float:
     """The cost at the first evaluation whose test accuracy is the target or more; infinite if none is."""
     return next(
@@ -189,6 +202,18 @@ def curves(slots: Sequence[Slot], results: Path, part: Part) -> list[Row]:
         points = _mean_curve(slots, results, panel, name, (*part.figures, *AXES))
         rows += [{"panel": panel, "method": name} | point for point in points]
     return rows
+
+
+def all_curves(study: Study) -> list[Row]:
+    """`curves` of every part."""
+    found = {name: curves(list(study.table(name)), study.results, part) for name, part in study.parts.items()}
+    return [{"part": name} | row for name, rows in found.items() for row in rows]
+
+
+def write_numbers(study: Study, name: str, rows: Sequence[Row]) -> None:
+    """<name>.csv beside the quick page, unrounded; of the full profile git keeps the results file itself."""
+    if study.profile == "quick":
+        write_rows(study.page / f"{name}.csv", rows)
 
 
 def _mean_curve(slots: Sequence[Slot], results: Path, panel: str, row: str, columns: Sequence[str]) -> list[Row]:
@@ -250,6 +275,14 @@ def figure(
                 grid[0, j].set_ylim(*_frame(lines[panel]))
         drawn.legend(labels.values(), labels.keys(), loc="outside right center", fontsize=9)
     return drawn
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """As PNG of few colours."""
+    save(figure, path)
+    with Image.open(path) as drawn:
+        few = drawn.convert("RGB").quantize(COLOURS_KEPT, dither=Image.Dither.NONE)
+        few.save(path, optimize=True, dpi=drawn.info["dpi"])
 
 
 def _frame(lines: Sequence[Sequence[float]]) -> tuple[float, float]:

@@ -86,7 +86,7 @@ class Study:
 
         | function | what for |
         |---|---|
-        | `sections(out)` | paragraphs more for the page |
+        | `sections(study)` | paragraphs more for the page |
         | `cells(study)`, `run(cell, code)` | cells that are no runs on data, and what makes a row of one |
         | `write_page(study)` | a page of its own kind |
         """

@@ -14,8 +14,8 @@ from typing import Any
 from experiments.cells import Cell, Result, in_use, read
 from pipeline.config.sections import Tracking
 from pipeline.config.spec import flat
+from pipeline.tracking.live import log_points
 from pipeline.tracking.metrics import Point
-from pipeline.tracking.run import log_points
 from pipeline.tracking.store import Store, connect, prepare
 
 

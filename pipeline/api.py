@@ -40,8 +40,7 @@ from pipeline.params.tree import params_of
 from pipeline.report.numbers import served_line
 from pipeline.sharing import Share
 from pipeline.training.best import Best, selection_of
-from pipeline.training.loop import Loop
-from pipeline.training.rows import evaluates, row_of
+from pipeline.training.loop import Loop, evaluates, row_of
 from pipeline.training.setup import build_context, build_problem, device_for
 from pipeline.training.tasks import image_task
 

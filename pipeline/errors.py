@@ -1,4 +1,4 @@
-"""The one exception for mistakes a user can mend: it says what, which value, what is allowed, and the fix."""
+"""The one exception for mistakes a user can correct: it says what, which value, what is allowed, and the fix."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pipeline.errors import UserError
 from pipeline.models import FlatModel
 from pipeline.params import Resolved
 from pipeline.problems.base import ImageProblem
-from pipeline.problems.served import logits
+from pipeline.problems.images import logits
 from pipeline.training.evaluation import weight_interval
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ from torch.func import vmap
 
 from pipeline.config.spec import continuous
 from pipeline.errors import UserError, not_allowed
-from pipeline.methods import Algorithm, Cost, State
+from pipeline.methods import Algorithm, Cost, State, Step
+from pipeline.methods.base import advance
 from pipeline.methods.client_weighting.common import steps
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
 from pipeline.oracles.functional import FunctionalOracle
@@ -91,6 +93,8 @@ class Repetitions:
         if not getattr(getattr(contexts[0].problem, "model", None), "one_pass", True):
             raise Apart("this network cannot take several runs in one pass. Fix: run them one by one.")
         self.algorithm, self.contexts = algorithm, list(contexts)
+        projections = {name: partial(self._projected, project) for name, project in algorithm.projections.items()}
+        self._joint = dataclasses.replace(algorithm, step=self._step, projections=projections)
         states = [algorithm.init(context) for context in contexts]
         self.state = State(_stacked([s.variables for s in states]), _stacked([s.memory for s in states]))
         self.done, self.factor, self.cost = 0, 1.0, Cost()
@@ -116,34 +120,37 @@ class Repetitions:
     def round(self, factor: float = 1.0) -> None:
         """The next outer iteration of all runs. factor: of the step sizes (a schedule)."""
         self.done, self.factor = self.done + 1, factor
-        hyper = self._hyper(self._varied)
-        for k in range(1, self.algorithm.inner_steps(hyper) + 1):
-            directions = self._step(k, factor)
-            for name, direction in directions.items():
-                self.state.variables[name] = self._moved(name, direction, factor)
+        context = dataclasses.replace(self.contexts[0], round=self.done, screen=None)
+        cost, _ = advance(self._joint, self.state, context, self._move)
+        self.cost += cost
 
-    def _moved(self, name: str, direction: Tensor, factor: float) -> Tensor:
-        """The variable after its step and projection, [R, ...]."""
+    def _move(self, name: str, direction: Tensor) -> None:
+        """The step of every run, [R, ...]."""
         value = self.state.variables[name]
         each = (-1, *[1] * (value.dim() - 1))
         sizes = self.algorithm.step_sizes(self._hyper(self._varied))
         size = torch.as_tensor(sizes[name], dtype=value.dtype, device=value.device)
-        moved = value - factor * size.view(each) * direction
+        moved = value - self.factor * size.view(each) * direction
         finite = moved.flatten(1).sum(1).isfinite()
         if not bool(finite.all()):
             for run in (~finite).nonzero()[:, 0].tolist():
                 self.broken.setdefault(run, (self.done, name))
             moved = torch.where(finite.view(each), moved, value)
-        project = self.algorithm.projections.get(name)
-        if project is None or not self._varied:
-            return project(moved, self.contexts[0].hyper) if project else moved
-        return vmap(lambda one, varied: project(one, self._hyper(varied)))(moved, self._varied)
+        value.copy_(moved)
+
+    def _projected(self, project: Callable[[Tensor, Any], Tensor], value: Tensor, hyper: Any) -> Tensor:
+        """Every run's, [R, ...], by its own hyper-parameters."""
+        if not self._varied:
+            return project(value, hyper)
+        return vmap(lambda one, varied: project(one, self._hyper(varied)))(value, self._varied)
 
     def _hyper(self, varied: dict[str, Tensor]) -> Any:
         """The hyper-parameters with tensors where they differ: of all runs, or of one within `vmap`."""
         return dataclasses.replace(self.contexts[0].hyper, **varied)
 
-    def _step(self, k: int, factor: float) -> dict[str, Tensor]:
+    def _step(self, state: State, context: WeightingContext) -> Step:
+        """The method's inner step in every run. state, context: of all of them; `inner` alone is asked for."""
+        k, factor = context.inner, self.factor
         if len(self.contexts) == 1:
             return self._step_alone(k, factor)
         first, seeds = self.contexts[0], tuple(context.seed for context in self.contexts)
@@ -163,25 +170,22 @@ class Repetitions:
                 seeds=seeds,
             )
             step = self.algorithm.step(State(variables, memory), context)
-            self._last = step.cost
+            costs.append(step.cost)
             return step.directions, memory
 
-        directions, memory = vmap(one)(
-            self.state.variables, self.state.memory, self._tensors, self._slots, self._varied
-        )
-        self.state.memory.update(memory)
-        self.cost += self._last
-        return directions
+        costs: list[Cost] = []
+        directions, memory = vmap(one)(state.variables, state.memory, self._tensors, self._slots, self._varied)
+        state.memory.update(memory)
+        return Step(directions, costs[-1])
 
-    def _step_alone(self, k: int, factor: float) -> dict[str, Tensor]:
+    def _step_alone(self, k: int, factor: float) -> Step:
         """A single run needs no `vmap` and keeps its own, faster oracle."""
         context = self.contexts[0]
         sizes = self._sizes(context.hyper, factor)
         context = dataclasses.replace(context, round=self.done, inner=k, step_sizes=sizes, schedule=factor)
         memory = {name: value[0] for name, value in self.state.memory.items()}  # views: a step writes in place
         step = self.algorithm.step(State(self.variables(0), memory), context)
-        self.cost += step.cost
-        return {name: direction[None] for name, direction in step.directions.items()}
+        return Step({name: direction[None] for name, direction in step.directions.items()}, step.cost)
 
     def _sizes(self, hyper: Any, factor: float) -> dict[str, Any]:
         return {name: factor * size for name, size in self.algorithm.step_sizes(hyper).items()}
@@ -189,7 +193,7 @@ class Repetitions:
 
 @dataclass(frozen=True)
 class Member:
-    """One of the runs, as a run's record needs it (`pipeline.training.rows`). rounds: T."""
+    """One of the runs, as a run's record needs it (`pipeline.training.loop`). rounds: T."""
 
     runs: Repetitions
     run: int

@@ -14,15 +14,15 @@ from pipeline.errors import UserError
 from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.problems.base import ImageProblem, NewTasks
-from pipeline.problems.served import served_network
+from pipeline.problems.images import served_network
+from pipeline.report.assembly import write_report, write_toy_report
 from pipeline.report.clients import class_names
 from pipeline.report.record import Record
-from pipeline.report.run import write_report, write_toy_report
-from pipeline.tracking.forms import Outputs, RequestForm, own_samples, raw_images
 from pipeline.tracking.model import no_model, save_model
 from pipeline.tracking.publish import publish
+from pipeline.tracking.request_forms import Outputs, RequestForm, own_samples, raw_images
 from pipeline.training.precision import use_tensor_cores
-from pipeline.training.results import load_variables
+from pipeline.training.saves import load_variables
 from pipeline.training.setup import build_problem, build_toy, device_for
 
 

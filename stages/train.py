@@ -12,13 +12,13 @@ from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.report.record import checksums, describe
 from pipeline.sharing import Share
-from pipeline.tracking.run import live_run
+from pipeline.tracking.live import live_run
 from pipeline.training.callbacks import StopWhenOrphaned
 from pipeline.training.processes import companions, only_the_first_speaks, share_of
 from pipeline.training.replicates import replicate_weights
-from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
+from pipeline.training.saves import save_variables
 from pipeline.training.setup import device_for
 from pipeline.training.tasks import load_task
 

@@ -235,11 +235,11 @@ def test_numbers_held_as_objects_are_numbers(capsys):
 
 
 def test_a_feature_may_be_called_y_and_one_may_give_the_label_away(capsys):
-    def told(pair):
+    def leaking(pair):
         return np.c_[pair[0], pair[1]], pair[1]
 
-    clients = {name: told(pair) for name, pair in hospitals().items()}
-    fitted(clients=clients, validation=told(samples(10, 40)), test=None, rounds=2)
+    clients = {name: leaking(pair) for name, pair in hospitals().items()}
+    fitted(clients=clients, validation=leaking(samples(10, 40)), test=None, rounds=2)
     assert "note: feature 6 of X gives away the class of 100.0 % of the rows" in capsys.readouterr().err
     named = in_frames()
     clients = {name: (X.rename(columns={"x0": "y"}), y) for name, (X, y) in named["clients"].items()}

@@ -17,8 +17,7 @@ from pipeline.methods import ALGORITHMS
 from pipeline.methods.base import Participation
 from pipeline.methods.consensus import robust
 from pipeline.oracles.screening import Screen
-from pipeline.training.loop import Loop
-from pipeline.training.rows import NotFinite
+from pipeline.training.loop import Loop, NotFinite
 
 
 def outcome(cell: AnswersRun, about: dict[str, Any]) -> Row:

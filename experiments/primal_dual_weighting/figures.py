@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from experiments.cells import Cell, read
 from experiments.primal_dual_weighting.tables import rows_of
 from experiments.primal_dual_weighting.toy import METHODS, SETTINGS, Label
-from pipeline.report.figures import canvas_style, new_figure, save
+from experiments.report import save_picture
+from pipeline.report.figures import canvas_style, new_figure
 
 BASELINES = ("afl", "average", "validation_only", "oracle_weights")
 COLOURS = {
@@ -117,5 +118,5 @@ def toy(cells: Sequence[Cell], results: Path) -> Figure | None:
 def save_if_any(figure: Figure | None, path: Path) -> bool:
     """As PNG; False if there is nothing to draw."""
     if figure is not None:
-        save(figure, path)
+        save_picture(figure, path)
     return figure is not None

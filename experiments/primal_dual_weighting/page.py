@@ -8,16 +8,18 @@ from pathlib import Path
 from experiments.cells import Cell, read
 from experiments.primal_dual_weighting import figures, tables
 from experiments.primal_dual_weighting.toy import Label, sizes, toy_cells
-from experiments.report import provenance
+from experiments.report import Row, provenance, write_numbers
 from experiments.study import LIKE, Study
 
 SEARCHED = "table"
 """The part whose trials choose the step sizes of all."""
 AS_PRINTED = "primal_dual, as printed"
+BAD_CLIENTS = "bad_clients"
+"""The part that is about who is found, not about accuracy."""
 
 
 def write_page(study: Study) -> Path:
-    """pages/<profile>/README.md with its figures and CSV files."""
+    """pages/<profile>/README.md with its figures, and its numbers where git does not keep the results."""
     out = study.page
     out.mkdir(parents=True, exist_ok=True)
     command = "make paper" if study.profile == "full" else "make paper-quick"
@@ -32,8 +34,10 @@ def write_page(study: Study) -> Path:
         " minibatch, absent clients scaled by N/n.",
     ]
     for part in study.parts:
-        parts += (_detection_section if part == "bad_clients" else _accuracy_section)(study, part, out)
-    parts += [*_toy_section(study, out), *_search_section(study, out)]
+        parts += (_detection_section if part == BAD_CLIENTS else _accuracy_section)(study, part, out)
+    parts += [*_toy_section(study, out), *_search_section(study)]
+    write_numbers(study, "table", [row for part in study.parts for row in _table(study, part)])
+    write_numbers(study, "curves", [row for part in study.parts for row in _curves(study, part)])
     path = out / "README.md"
     path.write_text("\n\n".join(parts) + "\n")
     return path
@@ -43,17 +47,42 @@ def _cells(study: Study, part: str) -> list[Cell]:
     return [slot.cell for slot in study.table(part)]
 
 
+def _rows(study: Study, part: str) -> list[Row]:
+    """Of the part's table on the page."""
+    if part == BAD_CLIENTS:
+        return tables.detections(_cells(study, part), study.results)
+    return tables.summarise(_cells(study, part), study.results, _published(study, part))
+
+
+def _published(study: Study, part: str) -> bool:
+    """Whether the paper has these runs too."""
+    settings = study.parts[part].settings
+    return bool(settings["data.name"] == "mnist" and settings["train.rounds"] == 2000)
+
+
+def _table(study: Study, part: str) -> list[Row]:
+    """Its rows, with the clean clients' weights in one cell."""
+    rows = ({"part": part} | row for row in _rows(study, part))
+    return [
+        row | ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {}) for row in rows
+    ]
+
+
+def _curves(study: Study, part: str) -> list[Row]:
+    """Test accuracy over rounds, a column per method."""
+    cells = [] if part == BAD_CLIENTS else _cells(study, part)
+    return [
+        {"part": part, "participation": participation} | row
+        for participation in dict.fromkeys(cell.participation for cell in cells)
+        for row in tables.curves(cells, study.results, participation)
+    ]
+
+
 def _accuracy_section(study: Study, part: str, out: Path) -> list[str]:
     settings, cells = study.parts[part].settings, _cells(study, part)
-    published = settings["data.name"] == "mnist" and settings["train.rounds"] == 2000
-    rows = tables.summarise(cells, study.results, published)
-    tables.write_csv(rows, out / f"{part}.csv")
-    for participation in dict.fromkeys(cell.participation for cell in cells):
-        if curves := tables.curves(cells, study.results, participation):
-            tables.write_csv(curves, out / f"{part}_p{participation:g}.csv")
     parts = [
         f"## {study.parts[part].title}",
-        tables.markdown(rows, published),
+        tables.markdown(_rows(study, part), _published(study, part)),
         *_variants(study, part),
         provenance(cells, study.results),
     ]
@@ -76,17 +105,14 @@ def _variants(study: Study, part: str) -> list[str]:
 
 
 def _detection_section(study: Study, part: str, out: Path) -> list[str]:
-    cells = _cells(study, part)
-    rows = tables.detections(cells, study.results)
-    tables.write_csv(rows, out / f"{part}.csv")
     return [
         f"## {study.parts[part].title}",
         "Three clean clients and one each of: random labels, 30 and 60 % wrong labels, shuffled pixels, a copy of the"
         " first clean client, few samples. AUC: the chance that a clean client holds more weight than a bad one (0.5 ="
-        " the weights tell nothing); a copy and a small client count as bad. Rank correlation: of the weights with the"
-        " share of right samples, of which the copy and the small client have all.",
-        tables.detection_markdown(rows),
-        provenance(cells, study.results),
+        " the weights are uninformative); a copy and a small client count as bad. Rank correlation: of the weights with"
+        " the share of right samples, of which the copy and the small client have all.",
+        tables.detection_markdown(_rows(study, part)),
+        provenance(_cells(study, part), study.results),
     ]
 
 
@@ -132,11 +158,12 @@ def _toy_section(study: Study, out: Path) -> list[str]:
     return [*parts, provenance(cells, results)]
 
 
-def _search_section(study: Study, out: Path) -> list[str]:
-    """And winners.json."""
+def _search_section(study: Study) -> list[str]:
+    """And, beside the quick page, winners.json."""
     tried, cells = tables.trials(study, SEARCHED), [slot.cell for slot, _ in study.trials(SEARCHED)]
     winners = {method: steps for method in study.parts[SEARCHED].grids if (steps := study.winner(SEARCHED, method))}
-    (out / "winners.json").write_text(json.dumps(winners, indent=2) + "\n")
+    if study.profile == "quick":
+        (study.page / "winners.json").write_text(json.dumps(winners, indent=2) + "\n")
     waiting = sum(1 for trial in tried if trial["state"] == "not run")
     one = cells[0].settings
     return [

@@ -16,7 +16,6 @@ from experiments.primal_dual_weighting.toy import Label
 from experiments.study import Study
 from pipeline.report.tables import accuracy
 from pipeline.report.tables import markdown as markdown_table
-from pipeline.report.writing import write_rows
 
 PUBLISHED = Path(__file__).parent / "published.csv"
 Row = dict[str, Any]
@@ -118,17 +117,12 @@ def _accuracy(row: Row) -> str:
     return accuracy(row["accuracy"], row["standard_deviation"], row["diverged"])
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Every figure of the table, unrounded."""
-    in_words = ({"weights": " ".join(f"{w:.6f}" for w in row["weights"])} if row.get("weights") else {} for row in rows)
-    write_rows(path, [row | words for row, words in zip(rows, in_words, strict=True)])
-
-
 DETECTION = ("detection_auc", "quality_correlation")
 
 
 def detections(cells: Sequence[Cell], results: Path) -> list[Row]:
-    """One row per participation and method: accuracy and how well the weights tell who is bad, means over seeds."""
+    """One row per participation and method: accuracy, and how well the weights separate bad clients from clean ones;
+    means over seeds."""
     rows = []
     for participation, name in dict.fromkeys((cell.participation, cell.row) for cell in cells):
         own = [cell for cell in cells if (cell.row, cell.participation) == (name, participation)]

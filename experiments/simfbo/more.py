@@ -12,8 +12,7 @@ stationary point is (x, y, v) = (14, 57, -4) / 65 and with SimFBO's weights (1/4
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.report import Row, curves, save_picture
+from experiments.study import Study
 from pipeline.methods import ALGORITHMS, Participation
 from pipeline.methods.base import advance
 from pipeline.methods.bilevel.common.bilevel_context import BilevelContext
 from pipeline.methods.bilevel.simfbo import ShroFbo, SimFbo
 from pipeline.oracles.bilevel import BilevelOracle
-from pipeline.report.figures import canvas_style, new_figure, save
+from pipeline.report.figures import canvas_style, new_figure
 
 H, B, C, D = torch.tensor([[1, 3], [1, 2], [2, 0], [0, 2]], dtype=torch.float64)[..., None]
 STEPS = [1, 3]
@@ -102,23 +103,22 @@ def limit(method: str, client_step: float) -> Tensor:
     return torch.cat([state.variables[u] for u in "xyv"])
 
 
-def sections(out: Path) -> list[str]:
+def sections(study: Study) -> list[str]:
     """For the page, beside the runs' own tables."""
-    return [*rounds_needed(out), *unequal_steps(out)]
+    part = "hyper_representation"
+    rows = curves(list(study.table(part)), study.results, study.parts[part])
+    return [*rounds_needed(rows), *unequal_steps(study.page)]
 
 
-def rounds_needed(out: Path) -> list[str]:
+def rounds_needed(rows: Iterable[Row]) -> list[str]:
     """SimFBO's communication rounds over a baseline's, for whatever test accuracy the baseline has reached: the largest
     of all its evaluations, and of all but the first, since SimFBO's own are too far apart to see how early it was."""
-    with (out / "hyper_representation_curves.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        point = (float(row["communication_rounds"]), float(row["test_accuracy"]))
-        curves.setdefault((row["panel"], row["method"]), []).append(point)
+        found.setdefault((row["panel"], row["method"]), []).append((row["communication_rounds"], row["test_accuracy"]))
     lines = []
-    for (panel, method), curve in curves.items():
-        ours = curves.get((panel, "SimFBO" + ", searched" * method.endswith("searched")))
+    for (panel, method), curve in found.items():
+        ours = found.get((panel, "SimFBO" + ", searched" * method.endswith("searched")))
         if ours and not method.startswith("SimFBO"):
             shares = shares_of_rounds(ours, curve)
             lines.append(f"| {panel} | {method} | {_share(*shares)} | {_share(*shares[1:])} |")
@@ -164,7 +164,7 @@ def unequal_steps(out: Path) -> list[str]:
         panel.axhline(between, color="#999999", ls="--", lw=1.2, label="stationary point under SimFBO's weights")
         panel.set(xlabel="client step", ylabel="distance to the stationary point")
         panel.legend(loc="center right", fontsize=9)
-        save(figure, out / "drift.png")
+        save_picture(figure, out / "drift.png")
     lines = [
         "| client step | ShroFBO to the true point | SimFBO to it | SimFBO to the reweighted point |",
         "|--|--|--|--|",

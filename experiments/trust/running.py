@@ -19,11 +19,10 @@ from pipeline.methods.registry import family, fitting
 from pipeline.params import Algorithms
 from pipeline.problems.client_weighting import ClientWeighting
 from pipeline.problems.general_weighting import GeneralImageWeighting
-from pipeline.problems.served import logits
+from pipeline.problems.images import logits
 from pipeline.sharing import Share
 from pipeline.training.best import Best
-from pipeline.training.loop import Loop
-from pipeline.training.rows import NotFinite
+from pipeline.training.loop import Loop, NotFinite
 
 METHODS = tuple(name for name in fitting("client_weighting") if name != "exact_gradient")
 """All methods for client weighting but the toy's."""

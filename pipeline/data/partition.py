@@ -124,7 +124,7 @@ class Partition:
     @cached_property
     def hash(self) -> str:
         """sha256 of who holds what: data set, kinds, labels and every array, and the settings of few-shot tasks, which
-        tell how these lie in them; the same on every platform."""
+        say how these lie in them; the same on every platform."""
         content: list[Any] = [self.dataset, self.classes, self.kinds, self.client_labels]
         if self.scheme == "few_shot":
             content.append(self.settings)

@@ -1,4 +1,4 @@
-"""The server's sets of a data set without clients: so many samples of every label."""
+"""The server's sets of a data set without clients: the same number of samples of every label."""
 
 from __future__ import annotations
 

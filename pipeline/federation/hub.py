@@ -207,7 +207,7 @@ class Hub:
             self.note(f"{site} is left out: {reason}" + (f"; asked again in {again:.0f} s" if again else ""))
             self._resting[site], self._late[site] = now + self.rest, now + again
             self.ready.discard(site)
-            if setup and site in answers:  # what it was told of the run does not suit it, nor will it soon
+            if setup and site in answers:  # the run's settings do not suit it, and will not soon
                 self.rest_long(site)
         for site, answer in found.items():
             if "privacy" in answer.facts:

@@ -12,9 +12,9 @@ from typing import Any
 from pipeline.data.federated import FederatedData
 from pipeline.data.scaling import Scaling
 from pipeline.problems.base import PersonalNetworks, Variables
-from pipeline.problems.served import served_network
-from pipeline.tracking.forms import Outputs, RequestForm, own_samples, raw_images
+from pipeline.problems.images import served_network
 from pipeline.tracking.model import save_model
+from pipeline.tracking.request_forms import Outputs, RequestForm, own_samples, raw_images
 
 
 def export(folder: Path, problem: Any, variables: Variables, columns: list[str], shape: list[int]) -> None:

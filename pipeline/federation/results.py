@@ -18,21 +18,21 @@ from pipeline.params import Params, Resolved
 from pipeline.params.decides import params_in_use
 from pipeline.problems.base import ClientHeldUpper
 from pipeline.report import figures, matrices, tables
+from pipeline.report.assembly import remarks, troubles
 from pipeline.report.clients import UNKNOWN, Clients
-from pipeline.report.history import column, evaluations, read_history, read_weights
 from pipeline.report.numbers import run_facts
 from pipeline.report.page.render import write_page
 from pipeline.report.page.story import USES, Holdings, Story
 from pipeline.report.record import Record, describe
-from pipeline.report.run import remarks, troubles
+from pipeline.report.series import column, evaluations, read_history, read_weights
 from pipeline.report.writing import write_json
+from pipeline.tracking.live import live_run
 from pipeline.tracking.publish import publish
-from pipeline.tracking.run import live_run
 from pipeline.training.best import Served
 from pipeline.training.evaluation import Outcome, outcome
 from pipeline.training.history import History
-from pipeline.training.results import save_variables
 from pipeline.training.resume import ResumeFolder
+from pipeline.training.saves import save_variables
 from pipeline.training.tasks import Task
 
 SOURCE = Path(__file__).parents[2]

@@ -30,9 +30,8 @@ from pipeline.problems.base import ClientHeldUpper
 from pipeline.training import saves
 from pipeline.training.best import SELECTION, Best
 from pipeline.training.history import History, Row
-from pipeline.training.loop import Loop
+from pipeline.training.loop import Loop, NotFinite, evaluates, row_of
 from pipeline.training.resume import ResumeFolder, fingerprint
-from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Task, image_task
 
 SOME = 1000
@@ -57,7 +56,7 @@ class Sites:
         self.hub: Hub
 
     def welcome(self, site: str) -> None:
-        """A site that has (re)appeared: ask what it has, tell it about the run. Raises SitesLost."""
+        """A site that has (re)appeared: ask what it has, send it the run's settings. Raises SitesLost."""
         described = self._ask(site, Message("describe", {"apart": list(self.apart)}))
         self.samples[site] = int(described["samples"])
         shape = list(self.own.validation[0].shape[1:])
@@ -96,7 +95,7 @@ class Sites:
 
     def begin(self, params: Resolved, data: FederatedData) -> None:
         """From now on sites hear of the run; those that are there, at once."""
-        flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _TOLD}
+        flat = {name: value for name, value in params_in_use(dotted(params)).items() if name.split(".")[0] in _SENT}
         facts: dict[str, Any] = {
             "params": flat,
             "sizes": data.sizes.tolist(),
@@ -111,7 +110,7 @@ class Sites:
         self.run, self.saved_at = run, at
 
 
-_TOLD = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
+_SENT = ("seed", "problem", "problems", "federation", "algorithm", "algorithms", "model", "train")
 
 
 def params_in(folder: Path) -> Params:

@@ -102,7 +102,7 @@ def _check_call(
     try:
         signature = inspect.signature(function)
         signature.bind(*shape, **options)
-    except ValueError:  # no signature to look at; calling it will tell
+    except ValueError:  # no signature to look at; calling it will show
         return
     except TypeError as error:
         if name not in MODELS:

@@ -1,4 +1,4 @@
-"""Write everything that is derived from the registries, or with --check tell whether it is up to date."""
+"""Write everything that is derived from the registries, or with --check fail if it is out of date."""
 
 import sys
 

@@ -136,7 +136,7 @@ def _own_data(params: Params) -> None:
 
 
 def _known_samples(params: Params) -> None:
-    """UserError for what the samples cannot serve, as far as their numbers tell: of a data set whose size is known
+    """UserError for what the samples cannot serve, as far as their numbers decide it: of a data set whose size is known
     before it is read. params: as foreseen."""
     info, part = params.data.dataset.info, params.partition
     if not info:

@@ -24,7 +24,7 @@ from pipeline import randomness
 from pipeline.data.federated import FederatedData, Parts
 from pipeline.models import FlatModel
 from pipeline.problems.base import Variables
-from pipeline.problems.served import CHUNK, logits
+from pipeline.problems.images import CHUNK, logits
 
 Minibatch = tuple[Tensor, ...]
 """Images [n, B, C, H, W] in [0, 1] and labels [n, B]; some problems add a third tensor with leading dimension n."""

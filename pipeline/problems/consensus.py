@@ -25,8 +25,7 @@ from pipeline.config.spec import Auto, Section, param
 from pipeline.models import Normalise
 from pipeline.problems.base import Variables
 from pipeline.problems.forms import Facts, Form, Formulation, Given
-from pipeline.problems.images import ImageBatch, Images
-from pipeline.problems.served import logits
+from pipeline.problems.images import ImageBatch, Images, logits
 
 MARGIN = 4
 """Pixels of padding around an image before a crop."""

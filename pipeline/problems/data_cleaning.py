@@ -121,7 +121,7 @@ class DataCleaning(ImageBilevel):
         return ("sample_auc", "sample_f1", "correct_sample_weight", "wrong_sample_weight")
 
     def measure(self, variables: Variables) -> dict[str, float]:
-        """How well the samples' weights tell wrong labels from right ones: the chance that a right one weighs more
+        """How well the samples' weights separate wrong labels from right ones: the chance that a right one weighs more
         (ties count half), F1 of "weight below 0.5 = wrong", and the mean weights. Figures that need both are missing
         where all labels are right, or all wrong."""
         weight, wrong = torch.sigmoid(self.scale * variables["x"].double()), self.data.wrong

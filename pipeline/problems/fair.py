@@ -30,7 +30,7 @@ from pipeline.config.spec import Section, param
 from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import ImageBilevel, Minibatch
 from pipeline.problems.forms import Form, Formulation, Given
-from pipeline.problems.served import logits
+from pipeline.problems.images import logits
 
 WORST = 0.1
 """Share of the clients whose mean accuracy is reported as that of the worst."""

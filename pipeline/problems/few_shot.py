@@ -38,7 +38,7 @@ from pipeline.problems.base import Variables
 from pipeline.problems.bilevel_images import BodyAbove, Minibatch
 from pipeline.problems.forms import Form, Formulation, Given
 from pipeline.problems.hyper_representation import require_head
-from pipeline.problems.served import CHUNK
+from pipeline.problems.images import CHUNK
 from pipeline.seeds import numpy_generator
 
 NEWTON_STEPS, HALVINGS = 20, 12

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from pipeline import randomness
 from pipeline.data.federated import FederatedData
 from pipeline.data.losses import Loss
 from pipeline.models import FlatModel
-from pipeline.problems.base import Variables
+from pipeline.problems.base import ImageProblem, NewTasks, Variables
 
+CHUNK = 1000
+"""Images per forward pass, so that memory stays bounded."""
 ImageBatch = tuple[Tensor, ...]
 """Images [n, B, C, H, W], scaled, and labels [n, B]; if some clients have fewer than B samples here, also which of the
 samples count, bool [n, B], or how often. The server's batch has no leading client dimension."""
@@ -93,3 +96,18 @@ def mean_losses(loss: Loss, scores: Tensor, y: Tensor, present: list[Tensor] | N
         return each.mean(dim=1)
     (counts,) = present
     return (each * counts).sum(dim=1) / counts.sum(dim=1)
+
+
+def logits(model: FlatModel, data: FederatedData, w: Tensor, images: Tensor, *, scaled: bool = False) -> Tensor:
+    """[M, classes], without derivatives and never in mixed precision; images [M, ...] as stored, or scaled already."""
+    model = model.exact
+    with torch.no_grad():
+        parts = (part if scaled else data.scaled(part) for part in images.split(CHUNK))
+        return torch.cat([model.apply(w, part) for part in parts])
+
+
+def served_network(problem: ImageProblem, variables: Variables) -> nn.Module:
+    """The network that is saved for use: images to logits; of a problem that learns a body, images to features."""
+    if isinstance(problem, NewTasks):
+        return problem.model.body_with(variables["x"])
+    return problem.model.module_with(problem.network(variables))

@@ -32,7 +32,7 @@ import torch
 
 from pipeline.data.federated import FederatedData
 from pipeline.problems.base import ImageProblem, NewTasks, PersonalNetworks, Variables
-from pipeline.problems.served import logits
+from pipeline.problems.images import logits
 
 ASKED = 20_000
 """Samples in all that the served model is asked about, at most 500 and at least 5 of every client."""

@@ -14,8 +14,8 @@ from pipeline.methods.registry import algorithm_named
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.report.clients import UNKNOWN, Clients
-from pipeline.report.history import Rows, evaluations, read_history, read_weights
 from pipeline.report.record import Record
+from pipeline.report.series import Rows, evaluations, read_history, read_weights
 from pipeline.report.writing import write_json
 from pipeline.training.best import SELECTION, selection_of
 from pipeline.training.evaluation import Classification, Outcome, detection, rounds_to, weight_interval, weight_quality

@@ -10,8 +10,8 @@ import numpy as np
 from pipeline.data.partition import Partition
 from pipeline.report import figures, matrices
 from pipeline.report.clients import Clients
-from pipeline.report.history import column, evaluations, read_history, read_weights, thin
 from pipeline.report.record import Record
+from pipeline.report.series import column, evaluations, read_history, read_weights, thin
 from pipeline.report.writing import write_csv
 from pipeline.training.evaluation import Classification, Outcome
 

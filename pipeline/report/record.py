@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.errors import UserError
 from pipeline.masking import masked
 from pipeline.params.decides import params_in_use
-from pipeline.report.history import HISTORY, WEIGHTS
+from pipeline.report.series import HISTORY, WEIGHTS
 from pipeline.report.settings import run_name, sweep_name
 from pipeline.report.writing import write_json
 

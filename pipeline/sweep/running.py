@@ -41,18 +41,18 @@ from pipeline.data.settings import Data, Subset
 from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve
 from pipeline.repetitions import Apart, Member, Repetitions, with_tensors_of
-from pipeline.report.history import read_history
 from pipeline.report.numbers import served_line, write_numbers, write_toy_numbers
 from pipeline.report.record import Record, describe
+from pipeline.report.series import read_history
 from pipeline.report.writing import write_json
 from pipeline.sharing import Share
 from pipeline.sweep.plan import Run, groups
 from pipeline.training.best import Best, Served, selection_of
 from pipeline.training.evaluation import outcome
 from pipeline.training.history import History
+from pipeline.training.loop import evaluates, no_longer_finite, row_of
 from pipeline.training.module import NotFinite, schedule
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.rows import evaluates, no_longer_finite, row_of
 from pipeline.training.run import prepare_processor, run_fingerprint, train
 from pipeline.training.setup import build_context, build_problem, build_toy, device_for
 from pipeline.training.tasks import Task, image_task, toy_task

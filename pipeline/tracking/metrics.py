@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from pipeline.report.history import thin
+from pipeline.report.series import thin
 
 Point = tuple[str, float, int]
 """Metric name, value, step."""

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.tracking.forms import Outputs, RequestForm
+from pipeline.tracking.request_forms import Outputs, RequestForm
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,7 +24,7 @@ PACKAGES = ("mlflow", "numpy", "pandas", "torch")
 
 
 def save_model(network: nn.Module, folder: Path, form: Callable[[], RequestForm], answers: Outputs) -> None:
-    """Write `network` as an MLflow model that takes raw samples: what `form` says (`pipeline.tracking.forms`).
+    """Write `network` as an MLflow model that takes raw samples: what `form` says (`pipeline.tracking.request_forms`).
 
     `mlflow.pyfunc.load_model(folder).predict(samples)` returns a frame with a row per sample: the probability of every
     class, or the number (`pipeline.tracking.served`).

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.sections import Tracking
 from pipeline.errors import UserError
 from pipeline.report.clients import read_clients
-from pipeline.report.history import read_history
 from pipeline.report.record import Record, RunInfo, nested
+from pipeline.report.series import read_history
 from pipeline.tracking.description import TABLE, story
+from pipeline.tracking.live import log_points, open_run
 from pipeline.tracking.metrics import final_points, points
-from pipeline.tracking.run import log_points, open_run
 from pipeline.tracking.store import Store, connect, resolve_uri
 from pipeline.tracking.view import show
 from pipeline.tracking.worker import Worker

@@ -47,7 +47,7 @@ def prepare() -> None:
     import mlflow  # noqa: F401
 
     for logger in ("mlflow", "alembic", "urllib3.connectionpool"):
-        logging.getLogger(logger).setLevel(logging.CRITICAL)  # a failure is ours to tell, in a line
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # we report a failure ourselves, in a line
 
 
 def resolve_uri(tracking: Tracking, root: Path) -> str:

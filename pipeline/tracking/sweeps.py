@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pipeline.config.sections import Tracking
 from pipeline.report.record import Record, RunInfo
+from pipeline.tracking.live import Status, open_run
 from pipeline.tracking.publish import Files, complete
-from pipeline.tracking.run import Status, open_run
 from pipeline.tracking.store import Store, connect, prepare, resolve_uri
 from pipeline.tracking.worker import Worker, in_a_line
 

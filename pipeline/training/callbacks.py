@@ -14,9 +14,9 @@ from tqdm import tqdm
 from pipeline import interruption
 from pipeline.training.best import Best, selection_of
 from pipeline.training.history import History, Row
+from pipeline.training.loop import NotFinite, evaluates, row_of
 from pipeline.training.module import FederatedBilevel
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.rows import NotFinite, evaluates, row_of
 from pipeline.training.tasks import Measure
 
 

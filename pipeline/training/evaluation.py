@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipeline.data.losses import Loss
 from pipeline.problems.base import ClientHeldUpper, ImageProblem, NewTasks, PersonalNetworks, Variables
-from pipeline.problems.served import CHUNK, logits
+from pipeline.problems.images import CHUNK, logits
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def outcome(problem: ImageProblem, variables: Variables) -> Outcome:
 def rounds_to(rows: Sequence[Mapping[str, float | None]], targets: Sequence[float]) -> dict[float, int | None]:
     """The first evaluated round whose test accuracy is at least each target; None for one never reached.
 
-    rows: a history (`pipeline.report.history.read_history`), in the order of rounds; targets in [0, 1].
+    rows: a history (`pipeline.report.series.read_history`), in the order of rounds; targets in [0, 1].
     """
     cells = ((row["round"], row.get("test_accuracy")) for row in rows)
     evaluated = [(int(at), accuracy) for at, accuracy in cells if at is not None and accuracy is not None]

@@ -1,4 +1,5 @@
-"""The federated bilevel loop without Lightning, in memory: no record, one process.
+"""The federated bilevel loop without Lightning, in memory, one process; and what every loop shares: schedules,
+optimizers, the row of a round, what is said when a number is no longer finite.
 
 For many short runs of small models, where what surrounds a round would cost more than the round. Its numbers are the
 Lightning module's to the last bit: both take `advance` and the steps of the optimizers below.
@@ -11,11 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.errors import UserError
 from pipeline.methods.base import Algorithm, Cost, State, StepContext, advance
-from pipeline.training.rows import no_longer_finite
+from pipeline.training.history import Row
+from pipeline.training.tasks import Measure
 
 
 class Options(Protocol):
@@ -122,3 +126,73 @@ def require_finite(name: str, value: Tensor, round_: int, sizes: Mapping[str, fl
     well)."""
     if not math.isfinite(float(value.detach().sum())):
         raise no_longer_finite(round_, name, sizes, hyper)
+
+
+# ---------------------------------------------------------------------------------------- the record of a round
+
+
+class NotFinite(UserError):
+    """A loss or a state variable is no longer a finite number."""
+
+
+class Running(Protocol):
+    """A run as far as it has come. measured: the method's measures in the last round."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def cost(self) -> Cost: ...
+
+    @property
+    def measured(self) -> dict[str, float]: ...
+
+    @property
+    def algorithm(self) -> Algorithm[Any]: ...
+
+    @property
+    def context(self) -> StepContext: ...
+
+
+def evaluates(run: Running, every: int) -> bool:
+    """Every `every` rounds, and after the last."""
+    return run.round % every == 0 or run.round == run.rounds
+
+
+def row_of(
+    run: Running, variables: Mapping[str, Tensor], seconds: float, measure: Measure | None
+) -> tuple[Row, np.ndarray | None]:
+    """(the row, the clients' weights [N] or None). variables: the server's, what is served where the row is evaluated.
+    measure: None for a row that is not.
+
+    Raises NotFinite if an evaluation is not a finite number.
+    """
+    row: Row = {"round": run.round, "seconds": round(seconds, 4), **vars(run.cost)}
+    row |= {name: float(report(variables)) for name, report in run.algorithm.reports.items()}
+    row |= run.measured
+    row["answers_left_out"] = len(run.context.screen.left_out) if run.context.screen else 0
+    if measure:
+        measured = measure(variables)
+        for name, value in measured.items():
+            if not math.isfinite(value):
+                raise NotFinite(
+                    f"round {run.round}: the {name.replace('_', ' ')} is {value}.{_advice(run.context.hyper)}"
+                )
+        row |= measured
+    weights = run.context.problem.client_weights(variables)
+    return row, None if weights is None else weights.cpu().numpy()
+
+
+def no_longer_finite(round_: int, variable: str, sizes: Mapping[str, float], hyper: Any) -> NotFinite:
+    """The complaint about a variable that is no longer finite. sizes: step sizes in force in that round."""
+    used = ", ".join(f"{name} {size:.3g}" for name, size in sizes.items())
+    return NotFinite(
+        f"round {round_}: the variable {variable} is no longer finite; step sizes were {used}.{_advice(hyper)}"
+    )
+
+
+def _advice(hyper: Any) -> str:
+    return f" Fix: lower the method's step sizes, {hyper.main_step_size} first."

@@ -20,8 +20,7 @@ from pipeline.methods import Algorithm, Cost, State, StepContext
 from pipeline.methods.base import advance
 from pipeline.sharing import Share
 from pipeline.training.best import Served
-from pipeline.training.loop import optimizer_of, require_finite, schedule, schedule_of, sizes_of
-from pipeline.training.rows import NotFinite
+from pipeline.training.loop import NotFinite, optimizer_of, require_finite, schedule, schedule_of, sizes_of
 
 __all__ = ["FederatedBilevel", "NotFinite", "schedule"]
 

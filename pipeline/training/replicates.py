@@ -31,9 +31,8 @@ from pipeline.sharing import Share
 from pipeline.training import saves
 from pipeline.training.best import Best
 from pipeline.training.evaluation import selected
-from pipeline.training.loop import Loop
+from pipeline.training.loop import Loop, NotFinite, evaluates
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.rows import NotFinite, evaluates
 from pipeline.training.setup import build_context
 
 Weighting = ClientWeighting | GeneralImageWeighting
@@ -83,7 +82,7 @@ def replicate(params: Resolved, problem: Weighting, b: int, beat: Callable[[], N
 
 
 def resampled(size: int, seed: int, b: int) -> np.ndarray:
-    """Positions of the b-th resampled validation set of so many samples, [size], drawn with replacement.
+    """Positions in the b-th resampled validation set, [size]: as many as it has samples, drawn with replacement.
 
     Resampling within each label would leave out that another set has another share of each: with clients of unequal
     labels that is the larger part of a weight's spread (`experiments/trust/coverage.py`, digits-5of8, clean clients:

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import torch
 
+from pipeline.errors import UserError
+
 _MARK = b"\nsha256 "
 _LENGTH = len(_MARK) + 64
 
@@ -78,3 +80,18 @@ def read_tensors(path: Path) -> Any:
         return torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # written whole, by something else
         raise Damaged(f"{path} is no save of ours ({type(error).__name__})") from None
+
+
+def save_variables(path: Path, variables: dict[str, torch.Tensor]) -> None:
+    """Tensors only, so that loading needs no trust; whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {"variables": {name: value.cpu().clone() for name, value in variables.items()}}
+    write(path, lambda file: torch.save(kept, file))
+
+
+def load_variables(path: Path) -> dict[str, torch.Tensor]:
+    """What `save_variables` wrote, by name: such as w, and x where weights are learned. UserError if it is damaged."""
+    try:
+        return read_tensors(path)["variables"]
+    except Damaged as error:
+        raise UserError(f"{error}. Fix: .venv/bin/dvc repro --force train") from None

@@ -47,6 +47,7 @@ def stepped(state, context):
 
 @pytest.mark.parametrize("inner_steps", [1, 3])
 @pytest.mark.parametrize("dual", ["residual", "printed"])
+@pytest.mark.slow
 def test_at_fixed_weights_both_duals_find_the_lower_solution_and_the_hypergradient(toy, dual, inner_steps):
     hyper = dataclasses.replace(HYPER, dual=dual, inner_steps=inner_steps)
     state = run("primal_dual", make_context(hyper, toy), 1500, frozen=("x",))
@@ -57,6 +58,7 @@ def test_at_fixed_weights_both_duals_find_the_lower_solution_and_the_hypergradie
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.slow
 def test_the_optimizer_of_the_model_leaves_the_fixed_point_where_it_is(toy, optimizer):
     hyper = dataclasses.replace(HYPER, optimizer=optimizer, momentum=0.5, eta_x=1e-300)
     if optimizer == "adam":
@@ -86,6 +88,7 @@ def test_one_step_by_hand(toy, gamma_schedule, s):
     torch.testing.assert_close(got["x"], G @ lam)
 
 
+@pytest.mark.slow
 def test_damped_both_duals_rest_at_the_same_point(toy):
     """G = rho lambda and lambda = -(H + Gamma rho I)^(-1) g_0."""
     rho = 0.05
@@ -102,6 +105,7 @@ def test_damped_both_duals_rest_at_the_same_point(toy):
     assert (ends[0]["lambda"] - toy.solve(UNIFORM).dual).norm() > 0.01  # another point than the undamped one
 
 
+@pytest.mark.slow
 def test_on_the_ball_the_dual_is_damped(toy):
     """-r = kappa lambda with kappa > 0 and Gamma G = -r, so G = (kappa / Gamma) lambda: damping by kappa / Gamma."""
     radius = 0.5 * float(toy.solve(UNIFORM).dual.norm())

@@ -57,6 +57,7 @@ def test_no_method_is_left_out():
     assert {name for name, _ in every_run().values()} == ALGORITHMS.keys()
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_run_of_one(folder):
     """Every method, half of the clients in each round, noise in every answer: to 1e-10 in float64; costs and measures
     too."""

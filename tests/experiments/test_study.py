@@ -258,7 +258,7 @@ def test_names_that_are_no_part_or_cell_are_refused(small, monkeypatch):
     asked = {"study": "small", "profile": "quick", "what": "run", "workers": 1}
     for wrong, words in (
         ({"part": "q", "only": ""}, "one of p"),
-        ({"part": None, "only": "nobody"}, "p-search/one_p1"),
+        ({"part": None, "only": "no such cell"}, "p-search/one_p1"),
     ):
         with pytest.raises(UserError, match=words):
             commands.perform(argparse.Namespace(**asked, **wrong))
@@ -279,9 +279,14 @@ def test_the_page_of_runs_that_were_made(small, tmp_path):
     assert "1 of 1 cells" in text
     assert "*Not run yet: one, two on few, many.*" in text
     assert (page.parent / "p_test_accuracy.png").stat().st_size > 5000
-    lines = (page.parent / "p_curves.csv").read_text().splitlines()
-    assert lines[0].split(",")[:4] == ["panel", "method", "test_accuracy", "round"]
-    assert [line.split(",")[3] for line in lines[1:]] == ["0.0", "2.0", "4.0"]
+    lines = (page.parent / "curves.csv").read_text().splitlines()
+    assert lines[0].split(",")[:5] == ["part", "panel", "method", "test_accuracy", "round"]
+    assert [line.split(",")[4] for line in lines[1:]] == ["0.0", "2.0", "4.0"]
+    assert (page.parent / "table.csv").read_text().count("\np,few,one,1 of 1,") == 1
+    full = dataclasses.replace(made, profile="full")
+    append(full.results, next(iter(read(made.results).values())))
+    assert "1 of 1 cells" in report.write_page(full).read_text()
+    assert list(full.page.glob("*.csv")) == []  # git keeps results/full.jsonl
     assert not (page.parent / "q_test_accuracy.png").exists()
     shutil.rmtree(page.parent)
 
@@ -300,27 +305,36 @@ def test_the_frame_of_a_figure_shows_where_the_lines_end():
     assert report._frame([]) == (0.0, 100.0)
 
 
-def test_rounds_to_the_same_accuracy_by_hand(tmp_path):
+def test_rounds_to_the_same_accuracy_by_hand():
     """The other has .5 after 50 rounds and .8 after 100, we .6 after 20 and .8 after 40: 20/50 and 40/100; its fall to
     .7 does not count, and .9, which we never reach, does."""
     ours = [(0.0, 0.1), (20.0, 0.6), (40.0, 0.8)]
     assert more.shares_of_rounds(ours, [(0.0, 0.1), (50.0, 0.5), (100.0, 0.8), (150.0, 0.7)]) == [0.4, 0.4]
     assert more.shares_of_rounds(ours, [(0.0, 0.1), (50.0, 0.9)]) == [math.inf]
-    lines = ["panel,method,test_accuracy,communication_rounds", "p,SimFBO,0.1,0", "p,SimFBO,0.6,20", "p,FedNest,0.1,0"]
-    (tmp_path / "hyper_representation_curves.csv").write_text("\n".join([*lines, "p,FedNest,0.5,50"]) + "\n")
-    assert "| p | FedNest | 0.40 |  |" in more.rounds_needed(tmp_path)[2]
+    points = [("SimFBO", 0.1, 0), ("SimFBO", 0.6, 20), ("FedNest", 0.1, 0), ("FedNest", 0.5, 50)]
+    names = ("method", "test_accuracy", "communication_rounds")
+    rows = [{"panel": "p"} | dict(zip(names, point, strict=True)) for point in points]
+    assert "| p | FedNest | 0.40 |  |" in more.rounds_needed(rows)[2]
 
 
-def test_table_4_by_hand(tmp_path):
-    """Of the i.i.d. panel alone: reached after 40 rounds, never, and not run, which has nothing in its cell."""
-    lines = [
-        "panel,method,communication rounds to 81 %",
-        '"CIFAR-10, i.i.d.",FedAvg,40.0',
-        '"CIFAR-10, i.i.d.",FedSAM,',
-    ]
-    lines += ['"CIFAR-10, i.i.d.",SCAFFOLD,inf', '"CIFAR-10, Dirichlet 1.0",FedAvg,20.0']
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    assert table_4.first_rounds(tmp_path / "t.csv", 81) == ["40", "never", *["not run"] * 5]
-    assert table_4.first_rounds(tmp_path / "none.csv", 81) == ["not run"] * 7
-    assert table_4.sections(tmp_path / "quick") == []
-    assert "| | ours | not run | not run |" in table_4.sections(tmp_path / "full")[2]
+def test_table_4_by_hand(small, tmp_path):
+    """Of the i.i.d. panel alone: reached after 40 rounds, never, and not run."""
+    first = {"FedAvg": 40.0, "SCAFFOLD": math.inf, "FedSAM": None}
+    rows = [{"method": method, "communication rounds to 81 %": value} for method, value in first.items()]
+    assert table_4.first_rounds(rows, 81) == ["40", "never", *["not run"] * 5]
+    assert table_4.first_rounds([], 81) == ["not run"] * 7
+    assert table_4.sections(small) == []
+    part = dataclasses.replace(
+        PART,
+        panels={"i.i.d.": Panel(), "Dirichlet 1.0": Panel()},
+        rows={"FedAvg": {"algorithm": "fedavg", "problem": "consensus"}},
+        search=Search(),
+        grids={},
+        reach=[40.0, 49.0, 81.0, 83.5],
+        seeds=[0],
+    )
+    made = dataclasses.replace(small, profile="full", parts={"lenet_cifar10": part, "lenet_cifar100": part})
+    assert "| | ours | not run | not run |" in table_4.sections(made)[2]
+    for slot in made.table("lenet_cifar10"):
+        finish(made, slot, accuracy=0.82 if slot.panel == "i.i.d." else 0.9)
+    assert "| | ours | 4 | not run |" in table_4.sections(made)[2]

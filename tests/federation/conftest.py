@@ -5,7 +5,7 @@ from pipeline.federation import results
 
 @pytest.fixture(autouse=True)
 def _no_tracker(monkeypatch, request):
-    """Runs here tell no tracker and export no model, but where that is what is tested."""
+    """Runs here use no tracker and export no model, unless that is what is tested."""
     if request.node.get_closest_marker("slow"):
         return
     from contextlib import contextmanager

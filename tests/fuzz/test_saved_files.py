@@ -20,7 +20,7 @@ from pipeline.params import Params
 from pipeline.params.resolve import resolve
 from pipeline.report.record import Record
 from pipeline.training import saves
-from pipeline.training.results import load_variables, save_variables
+from pipeline.training.saves import load_variables, save_variables
 from tests.fuzz.common import answer_to, cases
 
 

@@ -11,7 +11,7 @@ from pipeline.methods import ALGORITHMS
 from pipeline.methods.registry import fitting
 from pipeline.oracles import screening
 from pipeline.oracles.screening import BadAnswers, LeftOut, NoAnswers, Screen
-from pipeline.training.rows import NotFinite
+from pipeline.training.loop import NotFinite
 from tests.oracles.bad_clients import BAD, accuracy_of, loop, trained
 
 HERE = [name for name in ALGORITHMS if name != "exact_gradient" and not name.endswith("_local") and name != "lfednest"]

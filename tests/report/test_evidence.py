@@ -8,7 +8,7 @@ import pytest
 from experiments.trust.federations import federation
 from experiments.trust.running import start
 from pipeline.problems.client_weighting import ClientWeighting
-from pipeline.problems.served import logits
+from pipeline.problems.images import logits
 from pipeline.report.evidence import disagreements, gather
 from pipeline.training.evaluation import classify
 

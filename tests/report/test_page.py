@@ -12,11 +12,11 @@ import pytest
 
 from pipeline.report.clients import Clients, default_names
 from pipeline.report.evidence import Evidence
-from pipeline.report.history import read_history
 from pipeline.report.page.render import render, run_page, write_page
 from pipeline.report.page.story import Holdings, Story
 from pipeline.report.page.sweep import write_sweep_page
 from pipeline.report.page.words import duration, large, listed
+from pipeline.report.series import read_history
 from pipeline.report.writing import write_json
 from pipeline.training.evaluation import Classification
 from tests.report.synthetic import KINDS, LABELS, ORACLE, SAMPLES, Synthetic

@@ -75,14 +75,15 @@ _MATHEMATICS |= {f"pipeline/{name}.py" for name in ("randomness", "seeds", "text
 _FETCHED = {"pipeline/data/originals"}
 _DEALT = _FETCHED | {"pipeline/data/schemes", "pipeline/text.py"}
 _DEALT |= {f"pipeline/data/{name}.py" for name in ("holdings", "partition_rules", "server_sets")}
-_TOLD = {f"pipeline/tracking/{name}.py" for name in ("metrics", "run", "store", "worker")}
-_TOLD |= {f"pipeline/report/{name}.py" for name in ("history", "record", "settings", "writing")} | {"pipeline/text.py"}
+_TRACKED = {f"pipeline/tracking/{name}.py" for name in ("live", "metrics", "store", "worker")}
+_TRACKED |= {f"pipeline/report/{name}.py" for name in ("record", "series", "settings", "writing")}
+_TRACKED |= {"pipeline/text.py"}
 _SAMPLES = {f"pipeline/data/{name}.py" for name in ("arrays", "federated", "losses", "partition", "raw", "scaling")}
 NO_MATTER: dict[str, set[str]] = {
     "check": _MATHEMATICS | _SAMPLES | _DEALT,
     "download": _MATHEMATICS | _SAMPLES | _DEALT,
     "partition": _MATHEMATICS | _SAMPLES | _FETCHED,
-    "train": _DEALT | _TOLD,
+    "train": _DEALT | _TRACKED,
     "evaluate": _DEALT | _METHODS,
 }
 

@@ -15,11 +15,11 @@ from pipeline.data.partition import Partition
 from pipeline.params import Params
 from pipeline.params.decides import params_in_use
 from pipeline.params.resolve import resolve
+from pipeline.report.assembly import write_report
 from pipeline.report.record import Record
-from pipeline.report.run import write_report
-from pipeline.training.results import load_variables, save_variables
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.run import run_fingerprint, train
+from pipeline.training.saves import load_variables, save_variables
 from pipeline.training.setup import build_problem
 from pipeline.training.tasks import load_task
 from stages.check import check

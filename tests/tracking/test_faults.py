@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.config.sections import Tracking
 from pipeline.tracking import store
-from pipeline.tracking.run import LiveRun
+from pipeline.tracking.live import LiveRun
 from tests.report.synthetic import Synthetic
 
 pytestmark = [

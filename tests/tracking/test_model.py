@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from pipeline.config.sections import Tracking
-from pipeline.tracking.forms import Outputs, raw_images
 from pipeline.tracking.model import save_model
 from pipeline.tracking.publish import publish
+from pipeline.tracking.request_forms import Outputs, raw_images
 from pipeline.tracking.store import connect
 from tests.report.synthetic import Synthetic
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.problems.served import logits, served_network
+from pipeline.problems.images import logits, served_network
 from pipeline.tracking.model import save_model
 from pipeline.training.setup import build_problem
 from stages.evaluate import answers, taken

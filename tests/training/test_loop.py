@@ -9,9 +9,8 @@ from pipeline.config.spec import override
 from pipeline.methods import ALGORITHMS
 from pipeline.params.resolve import resolve
 from pipeline.sharing import Share
-from pipeline.training.loop import Loop
+from pipeline.training.loop import Loop, NotFinite
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.rows import NotFinite
 from pipeline.training.run import train
 from pipeline.training.setup import build_context, build_problem
 from pipeline.training.tasks import image_task

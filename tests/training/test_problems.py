@@ -19,7 +19,7 @@ from pipeline.methods.registry import FITS, family, method_for
 from pipeline.params import Params, Subset
 from pipeline.params.resolve import resolve
 from pipeline.params.rules import check_rules
-from pipeline.problems.served import served_network
+from pipeline.problems.images import served_network
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
 from pipeline.training.resume import ResumeFolder

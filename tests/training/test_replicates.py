@@ -13,10 +13,9 @@ from pipeline.problems.general_weighting import GeneralImageWeighting
 from pipeline.seeds import key
 from pipeline.sharing import Share
 from pipeline.training import replicates
-from pipeline.training.loop import Loop
+from pipeline.training.loop import Loop, NotFinite
 from pipeline.training.replicates import replicate, replicate_weights, resampled, with_validation
 from pipeline.training.resume import ResumeFolder
-from pipeline.training.rows import NotFinite
 from pipeline.training.run import train
 from pipeline.training.setup import build_context, build_problem
 from pipeline.training.tasks import image_task

@@ -10,8 +10,8 @@ import torch
 from pipeline.errors import UserError
 from pipeline.training import saves
 from pipeline.training.history import History
-from pipeline.training.results import load_variables, save_variables
 from pipeline.training.resume import ResumeFolder
+from pipeline.training.saves import load_variables, save_variables
 from tests.training.test_training import Interrupt, StopAt, fit, without_seconds
 
 FILES = ("state.ckpt", "previous.ckpt", "history.csv", "client_weights.raw")

@@ -24,9 +24,9 @@ from pipeline.oracles import FusedOracle
 from pipeline.params.resolve import resolve
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
-from pipeline.training.results import load_variables
 from pipeline.training.resume import MATHEMATICS, ResumeFolder
 from pipeline.training.run import ToDisk, build_module, run_fingerprint, train
+from pipeline.training.saves import load_variables
 from pipeline.training.setup import build_problem, device_for
 from pipeline.training.tasks import image_task
 from tests.registered import unnamed

@@ -194,8 +194,8 @@ CELLS = 2_000_000
 
 
 def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
-    """With notes on columns that tell the target by themselves. columns: what to call each -> its values, [M], of the
-    clients' rows; nan = missing."""
+    """With notes on columns that give the target away by themselves. columns: what to call each -> its values, [M], of
+    the clients' rows; nan = missing."""
     y = raw.train_labels[: len(next(iter(columns.values())))]
     most = min(len(y), 20_000, max(1000, CELLS // len(columns)))
     rows = np.linspace(0, len(y) - 1, most).astype(int)
@@ -208,7 +208,7 @@ def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
         if there.sum() < 20:
             continue
         if raw.classes:
-            share = _told(values[there], y[there])
+            share = _share_predicted(values[there], y[there])
             if share >= LEAK:
                 notes.append(f"{name} gives away the class of {100 * share:.1f} % of the rows{words}")
         elif values[there].std() and abs(np.corrcoef(values[there], y[there])[0, 1]) > 0.999:
@@ -216,7 +216,7 @@ def with_leaks(raw: RawDataset, columns: dict[str, np.ndarray]) -> RawDataset:
     return with_notes(raw, notes)
 
 
-def _told(values: np.ndarray, y: np.ndarray) -> float:
+def _share_predicted(values: np.ndarray, y: np.ndarray) -> float:
     """Share of rows that have the commonest class of their value; where values are many, of their 50th part, or of ten
     rows together."""
     distinct, bins = np.unique(values, return_inverse=True)

@@ -11,9 +11,9 @@ A scheme deals the training pool to the clients:
 | settings | the scheme's section of params.yaml, without `auto` | |
 | draw | draw(purpose, *ids) -> the generator of that purpose: no draw depends on another one | |
 
-It raises UserError, naming the key, for settings that the pool's labels cannot serve; what their number tells is
-`foresee`'s. It draws at random wherever rows of the same label are distinguished, so the order of rows in the data set
-biases nothing.
+It raises UserError, naming the key, for settings that the pool's labels cannot serve; `foresee` checks what
+their number alone decides. It draws at random wherever rows of the same label are distinguished, so the order of rows
+in the data set biases nothing.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def require_samples(key: str, clients: int, samples: int) -> int:
 
 
 def require_room(key: str, held: int) -> None:
-    """UserError for clients that together hold more samples than fit into memory; key: what makes them so many."""
+    """UserError for clients that together hold more samples than fit into memory; key: the setting to lower."""
     require_memory(
         f"{key}: clients with {held:,} samples together", 2.0 * 16 * held, "fewer clients, or samples of each"
     )

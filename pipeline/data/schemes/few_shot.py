@@ -31,8 +31,8 @@ def deal(indices: np.ndarray, labels: np.ndarray, classes: int, settings: FewSho
     """Classes dealt to clients at random, each client's cut into tasks of `ways` classes; no class is in two tasks.
 
     Of each class `shots` samples, the support set, go to the client's training part and `queries` others to its
-    validation part. Both parts lie task after task, class after class, so that a sample's place in its part tells its
-    task, its class within the task ("way") and its number: place = (task ways + way) per_class + number.
+    validation part. Both parts lie task after task, class after class, so that a sample's place in its part is
+    (task ways + way) per_class + number: its task, its class within the task ("way") and its number.
     """
     clients, ways, each = settings.clients, settings.ways, settings.shots + settings.queries
     enough = np.flatnonzero(np.bincount(labels, minlength=classes) >= each)

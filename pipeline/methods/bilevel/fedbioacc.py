@@ -23,7 +23,7 @@ cannot ride with the variables. The very first momenta stay local as the listing
 `average_initial_momentum`. alpha follows `schedule` too.
 
 Partial participation (the paper treats full participation only): after a round variables and momenta are averages which
-the server keeps, so a client that was absent misses nothing that the first message does not bring.
+the server keeps, so a client that was absent catches up with the first message it receives.
 
 Per active client and round: two exchanges; 2 (d_x + 2 d_y) numbers each way, and d_x + 2 d_y more down where clients
 come and go and the averages must be sent afresh; twice FedBiO's work, and one evaluation more in the first round.

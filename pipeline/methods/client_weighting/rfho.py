@@ -26,7 +26,7 @@ every k, so that the two modes agree exactly for K = 1 only.
 
 (Neither the sum of active weights in `normalised` coefficients nor the limit of a step is differentiated.)
 
-The steps must be plain ones: with momentum or Adam the realised steps are others than those differentiated here.
+The steps must be plain ones: with momentum or Adam the steps taken would differ from those differentiated here.
 
 | mode, per active client and outer iteration | exchanges | up | down | gradients | products |
 |---|---|---|---|---|---|

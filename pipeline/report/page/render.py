@@ -11,13 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.report import figures
-from pipeline.report.history import column, evaluations, thin
 from pipeline.report.page import themed
 from pipeline.report.page.clients import data, evidence, weights
 from pipeline.report.page.head import head
 from pipeline.report.page.making import cost, reproduce
 from pipeline.report.page.model import classes, confusion, numbers
 from pipeline.report.page.story import Story
+from pipeline.report.series import column, evaluations, thin
 from pipeline.report.writing import write_text
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -11,8 +11,8 @@ from pipeline.data.federated import FederatedData
 from pipeline.data.partition import Partition
 from pipeline.report.clients import Clients, class_names
 from pipeline.report.evidence import Evidence
-from pipeline.report.history import Rows
 from pipeline.report.record import Record
+from pipeline.report.series import Rows
 from pipeline.training.evaluation import Classification
 
 USES = {"validation": "decides the weights", "selection": "the served round", "test": "the accuracy"}

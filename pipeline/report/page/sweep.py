@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from pipeline.report import figures
 from pipeline.report.clients import read_clients
-from pipeline.report.history import column, evaluations, read_history
 from pipeline.report.page import themed
 from pipeline.report.page.making import reproduce
 from pipeline.report.page.render import render
 from pipeline.report.page.words import counted, percent, plain
 from pipeline.report.record import Record
+from pipeline.report.series import column, evaluations, read_history
 from pipeline.report.sweep import SHOWN, Swept, by_values, metrics
 from pipeline.report.tables import spread
 from pipeline.report.writing import write_text

@@ -126,6 +126,7 @@ DRIFT = {
 }
 
 
+@pytest.mark.slow
 def test_drift_is_proportional_to_the_client_step():
     """Property 9: limits as printed; halving eta halves the error of the whole vector."""
     errors = []

@@ -1,4 +1,4 @@
-"""What a robust rule is: the server's sum of the clients' changes that a few bad ones cannot move at will.
+"""A robust rule: how the server combines the clients' changes so that a few bad clients cannot steer the result.
 
 A rule is a pure function of the rows of a round's n active clients, theta_i - theta, and of their shares in a mean:
 

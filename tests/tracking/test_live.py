@@ -17,9 +17,9 @@ from pipeline.errors import UserError
 from pipeline.masking import masked
 from pipeline.params.decides import params_in_use
 from pipeline.report.record import RunInfo, nested
-from pipeline.tracking import metrics, run
+from pipeline.tracking import metrics
+from pipeline.tracking.live import LiveRun, log_points
 from pipeline.tracking.publish import publish
-from pipeline.tracking.run import LiveRun
 from pipeline.tracking.store import Store, connect, resolve_uri
 from pipeline.tracking.worker import in_a_line
 from tests.report.synthetic import Synthetic
@@ -185,14 +185,14 @@ def test_tracker_that_dies_in_mid_run(
 ) -> None:
     alive = threading.Event()
     alive.set()
-    real = run.log_points
+    real = log_points
 
     def dying(*arguments: object) -> None:
         if not alive.is_set():
             raise ConnectionError("the tracker is gone")
         real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run, "log_points", dying)
+    monkeypatch.setattr("pipeline.tracking.live.log_points", dying)
     live, rows = LiveRun.open(Tracking(), made.folder, made.record), made.rows()
     live.report(rows[:10])
     live._worker.do(alive.clear)

@@ -17,12 +17,12 @@ from pipeline.problems.toy import Toy
 from pipeline.report import tables
 from pipeline.report.clients import Clients
 from pipeline.report.evidence import gather
-from pipeline.report.history import Rows, read_history, read_weights
 from pipeline.report.numbers import run_facts, served_line, write_numbers, write_toy_numbers
 from pipeline.report.page.render import write_page
 from pipeline.report.page.story import Holdings, Story
 from pipeline.report.plots import what_is_classified, write_plots, write_toy_plots
 from pipeline.report.record import Record
+from pipeline.report.series import Rows, read_history, read_weights
 from pipeline.report.writing import write_csv
 from pipeline.training.evaluation import Classification, outcome
 
