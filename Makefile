@@ -11,7 +11,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
 .PHONY: help setup run recipe sweep paper paper-quick experiments test test-fast test-federation fuzz docs \
-	federation-demo check ui publish bench clean
+	federation-demo check audit ui publish bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -94,6 +94,17 @@ check: setup ## formatter, linter, type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Their own environments: neither is needed to run anything.
+audit: setup ## build/sbom.json, a bill of materials (CycloneDX); known vulnerabilities, where their database can be reached
+	@mkdir -p build
+	@$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment $(BIN)/python -o build/sbom.json \
+		|| echo "note: no bill of materials: its tool cannot be had from the package index"
+	@$(BIN)/uv tool run --quiet pip-audit@2.10.1 --disable-pip --no-deps -r constraints.txt --progress-spinner off \
+		> build/audit.txt 2>&1; code=$$?; \
+	if grep -qE "^Found [0-9]+ known" build/audit.txt; then cat build/audit.txt >&2; exit 1; fi; \
+	if [ $$code != 0 ] || grep -q "could not be audited" build/audit.txt; then \
+		echo "note: the database of vulnerabilities cannot be reached, or not all of it: build/audit.txt"; fi
 
 ui: setup ## the MLflow page on http://127.0.0.1:5000
 	@echo "open http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=fedbilevel&workflowType=machine_learning"

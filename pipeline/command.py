@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -150,7 +151,16 @@ def _disk(error: BaseException | None) -> str:
     """What to say of an error that the disk is to blame for, or that came of one; nothing of others."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _DISK:
-            what = f"{clipped(str(error.filename), 300)}: " if error.filename else ""
+            place = error.filename2 or error.filename  # of a copy the second one is written
+            if error.errno == errno.ENOSPC and not place:
+                place = _fullest()
+            what = f"{clipped(str(place), 300)}: " if place else ""
             return f"{what}{os.strerror(error.errno)}. Fix: {_DISK[error.errno]}, then run it again."
         error = error.__cause__ or error.__context__
     return ""
+
+
+def _fullest() -> Path:
+    """Of the folders that we write to, the one with the least room: writing to an open file fails without its name."""
+    places = (Path.cwd(), Paths.here().root, Path(os.environ.get("TMPDIR", "/tmp")))
+    return min(filter(Path.is_dir, places), key=lambda place: shutil.disk_usage(place).free)

@@ -52,6 +52,7 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
         paths.mlflow_model,
         partial(taken, raw, data),
         answers(params, problem, partition),
+        params.tracking.pickle,
     )
     return write_report(problem, variables, partition, record, paths.results)
 

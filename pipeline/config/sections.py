@@ -114,6 +114,7 @@ class Tracking(Section):
     alias: str | None = param(
         None, "alias, such as champion, that the registered version takes over from the one that had it; null = none"
     )
+    pickle: bool = param(False, "whether a network that torch.export cannot take is served as a pickle")
 
 
 @dataclass(frozen=True)

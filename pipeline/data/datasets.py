@@ -2,7 +2,7 @@
 
     train_images.npy  uint8 [M, C, H, W]      train_labels.npy  int64 [M]
     test_images.npy   uint8 [T, C, H, W]      test_labels.npy   int64 [T]
-    meta.json         name, classes, source, counts, and shape and sha256 of each array
+    meta.json         name, classes, source, counts, shape and sha256 of each array, and a sha256 of all this
 
 A user's own data have owners.npy and perhaps groups.npy, int64 [M], perhaps float32 samples, float64 targets where
 these are numbers, names and notes in meta.json, and preprocessing.json: see `pipeline.data.raw`.
@@ -13,12 +13,13 @@ mirrors agree on every hash downstream.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from pipeline.data.sets.registry import dataset_named
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
 
-META, PREPROCESSING = "meta.json", "preprocessing.json"
+META, PREPROCESSING, CHECKSUM = "meta.json", "preprocessing.json", "sha256"
 TEXTS = ("client_names", "class_names", "notes")
 
 _log = logging.getLogger(__name__)
@@ -95,12 +96,15 @@ def _write(raw: RawDataset, source: str, folder: Path) -> None:
         if raw.own:
             meta |= {name: list(getattr(raw, name)) for name in TEXTS}
             (partial / PREPROCESSING).write_text(json.dumps(raw.preprocessing, indent=2) + "\n", encoding="utf-8")
+            meta[PREPROCESSING] = _sha256(raw.preprocessing)
         for name in (*ARRAYS, *FURTHER):
             array = getattr(raw, name)
             if array is None:
                 continue
-            np.save(partial / f"{name}.npy", array, allow_pickle=False)
+            with (partial / f"{name}.npy").open("wb") as file:
+                np.save(_Plain(file), array, allow_pickle=False)
             meta["arrays"][name] = {"shape": list(array.shape), "sha256": digest(array)}
+        meta[CHECKSUM] = _sha256(meta)
         (partial / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
@@ -109,8 +113,21 @@ def _write(raw: RawDataset, source: str, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+class _Plain:
+    """An open file that numpy takes for no file of its own: written past Python, a full disk would be an error without
+    a number."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.write = file.write
+
+
+def _sha256(value: Any) -> str:
+    """Of what JSON makes of it."""
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(value)), sort_keys=True).encode()).hexdigest()
+
+
 def load(folder: Path) -> RawDataset:
-    """The canonical form back, every array verified. Raises UserError naming the damaged or missing file."""
+    """The canonical form back, every file verified. Raises UserError naming the damaged or missing file."""
     folder = Path(folder)
 
     def damaged(file: str, what: str) -> UserError:
@@ -120,18 +137,24 @@ def load(folder: Path) -> RawDataset:
 
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist: the data set was not prepared. Fix: run dvc repro.")
+    file = META
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        if meta.pop(CHECKSUM) != _sha256(meta):
+            raise ValueError(CHECKSUM)
         name, classes, recorded = str(meta["name"]), int(meta["classes"]), meta["arrays"]
         names = [*ARRAYS, *(array for array in FURTHER if array in recorded)]
         expected = {array: (tuple(recorded[array]["shape"]), recorded[array]["sha256"]) for array in names}
         more: dict[str, Any] = {text: tuple(meta[text]) for text in TEXTS if text in meta}
         if more:
+            file = PREPROCESSING
             more["preprocessing"] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
+            if meta[PREPROCESSING] != _sha256(more["preprocessing"]):
+                raise ValueError(PREPROCESSING)
     except FileNotFoundError:
-        raise damaged(META, "it is missing") from None
+        raise damaged(file, "it is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise damaged(META, "it is not the description that was written") from None
+        raise damaged(file, "it is not the description that was written") from None
     arrays = {}
     for array, (shape, sha256) in expected.items():
         file = f"{array}.npy"

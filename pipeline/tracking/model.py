@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -21,17 +22,23 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PACKAGES = ("mlflow", "numpy", "pandas", "torch")
+_NOT_EXPORTED = (
+    "torch.export cannot take the network, and a pickle runs code when it is loaded: models/mlflow holds no model."
+    " Fix: a forward without branches on data; or tracking.pickle: true, then dvc repro --force evaluate."
+)
 
 
-def save_model(network: nn.Module, folder: Path, form: Callable[[], RequestForm], answers: Outputs) -> None:
+def save_model(
+    network: nn.Module, folder: Path, form: Callable[[], RequestForm], answers: Outputs, pickled: bool = False
+) -> None:
     """Write `network` as an MLflow model that takes raw samples: what `form` says (`pipeline.tracking.request_forms`).
 
     `mlflow.pyfunc.load_model(folder).predict(samples)` returns a frame with a row per sample: the probability of every
     class, or the number (`pipeline.tracking.served`).
 
     The network itself is `artifacts/network.pt2` in the folder (torch.export), which needs neither our code nor
-    unpickling to be loaded. One that cannot be exported (data-dependent control flow) is pickled as
-    `artifacts/network.pt`; loading that needs the code of its class.
+    unpickling to be loaded. One that cannot be exported (data-dependent control flow) is left out, with a note; if
+    `pickled`, it is `artifacts/network.pt`, and loading that needs the code of its class and trust in its writer.
     """
     from pipeline.tracking.store import prepare
 
@@ -53,26 +60,35 @@ def save_model(network: nn.Module, folder: Path, form: Callable[[], RequestForm]
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         with tempfile.TemporaryDirectory() as scratch:
-            saved = _save_network(network, takes.inputs, Path(scratch))
+            saved = _save_network(network, takes.inputs, Path(scratch), pickled)
+            if saved is None:
+                print(f"note: {_NOT_EXPORTED}", file=sys.stderr)
+                no_model(folder, _NOT_EXPORTED)
+                return
             written = Path(scratch) / "form.json"
             written.write_text(json.dumps(note, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            mlflow.pyfunc.save_model(
-                str(partial),
-                python_model=str(Path(__file__).with_name("served.py")),
-                artifacts={"network": str(saved), "form": str(written), **takes.artifacts},
-                signature=ModelSignature(
-                    inputs=takes.schema, outputs=Schema([ColSpec(kind, name) for name in columns])
-                ),
-                input_example=takes.example,
-                metadata=takes.says,
-                # Given, not inferred: inference imports the model in a new process, six seconds or so.
-                pip_requirements=[f"{name}=={version(name).split('+')[0]}" for name in PACKAGES],
-            )
+            try:
+                mlflow.pyfunc.save_model(
+                    str(partial),
+                    python_model=str(Path(__file__).with_name("served.py")),
+                    artifacts={"network": str(saved), "form": str(written), **takes.artifacts},
+                    signature=ModelSignature(
+                        inputs=takes.schema, outputs=Schema([ColSpec(kind, name) for name in columns])
+                    ),
+                    input_example=takes.example,
+                    metadata=takes.says,
+                    # Given, not inferred: inference imports the model in a new process, six seconds or so.
+                    pip_requirements=[f"{name}=={version(name).split('+')[0]}" for name in PACKAGES],
+                )
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 
 
-def _save_network(network: nn.Module, inputs: Tensor, folder: Path) -> Path:
+def _save_network(network: nn.Module, inputs: Tensor, folder: Path, pickled: bool) -> Path | None:
+    """Where it lies; None: it would be a pickle, and that is not allowed."""
     import torch
 
     written = io.BytesIO()  # torch's own writer does not say what a full disk says
@@ -82,6 +98,8 @@ def _save_network(network: nn.Module, inputs: Tensor, folder: Path) -> Path:
         path = folder / "network.pt2"
         torch.export.save(exported, written)
     except Exception:  # whatever the exporter does not understand
+        if not pickled:
+            return None
         path, written = folder / "network.pt", io.BytesIO()
         torch.save(network, written)
     path.write_bytes(written.getbuffer())

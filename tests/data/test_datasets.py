@@ -292,6 +292,16 @@ def test_a_damaged_description_is_named(digits, tmp_path, text):
         load(folder)
 
 
+@pytest.mark.parametrize(("old", "new"), [('"classes": 10', '"classes": 11'), ('"digits"', '"digit5"')])
+def test_a_changed_fact_is_damage(digits, tmp_path, old, new):
+    file = shutil.copytree(digits, tmp_path / "digits") / "meta.json"
+    content = file.read_text()
+    assert old in content
+    file.write_text(content.replace(old, new, 1))
+    with pytest.raises(UserError, match=r"meta\.json is damaged"):
+        load(file.parent)
+
+
 def test_a_missing_folder_is_told(tmp_path):
     with pytest.raises(UserError, match=r"does not exist.* Fix: run dvc repro"):
         load(tmp_path / "digits")

@@ -77,7 +77,9 @@ def test_ctrl_c_while_a_stage_is_being_imported(project, delay):
     assert "evaluate: stopped by Ctrl-C; the next run starts this stage again." in said
 
 
-@pytest.mark.parametrize(("stage", "limit"), [("partition", 2000), ("train", 20_000), ("evaluate", 2000)])
+@pytest.mark.parametrize(
+    ("stage", "limit"), [("check", 100), ("download", 2000), ("partition", 2000), ("train", 20_000), ("evaluate", 2000)]
+)
 def test_a_disk_that_takes_no_more_is_named_in_a_line(project, stage, limit):
     before = {path: path.read_bytes() for path in (project.folder / "results").glob("*.*") if path.is_file()}
     _, said = (process := start(project, stage, limit)).communicate(timeout=100)

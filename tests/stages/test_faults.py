@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -27,6 +28,7 @@ from pipeline.params.resolve import resolve
 from pipeline.training.setup import build_problem
 from tests.stages.project import BIN
 
+FREE = "free some space there, then run it again."
 STAGES = ("check", "download", "partition", "train", "evaluate")
 SETTINGS = "model: {name: linear}\ntrain: {rounds: 4, eval_every: 2, checkpoint_every: 2, accelerator: cpu}\n"
 
@@ -89,7 +91,7 @@ def broken(ran_once: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     DISK.number = None
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=["full", "read-only", "not yours"])
 @pytest.mark.parametrize("name", STAGES)
 def test_a_folder_that_takes_no_file_is_named_in_a_line(
     broken: Disk, name: str, number: int, capsys: pytest.CaptureFixture[str]
@@ -113,6 +115,24 @@ def test_ctrl_c_while_a_finished_stage_ends_changes_nothing() -> None:
         "sys.late = Late()"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+
+
+def test_the_place_that_is_full_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an open file the system does not say which one, and of a copy it names the original first."""
+    room = {str(tmp_path): 10**9, "/dev/shm": 3}
+    usage = type(shutil.disk_usage("."))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(0, 0, room.get(str(place), 10**9)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
+    for write, named in (
+        (lambda: Path("/dev/full").write_text("abc"), "/dev/shm"),
+        (lambda: _raise(OSError(errno.ENOSPC, "", "original", None, "copy")), "copy"),
+    ):
+        with pytest.raises(SystemExit, match="1"):
+            answering(write)
+        assert capsys.readouterr().err == f"error: {named}: No space left on device. Fix: {FREE}\n"
 
 
 @pytest.mark.parametrize("name", ["history.csv", "client_weights_history.npz"])
@@ -242,9 +262,22 @@ def _rows() -> list[list[str]]:
     return [line[:place] + line[place + 1 :] for line in lines]
 
 
+def _stage_in(folder: Path) -> int:
+    """The process of the stage that runs there, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if b"stages.check" in words and (process / "cwd").resolve() == folder.resolve():
+                    return int(process.name)
+        time.sleep(0.01)
+    raise AssertionError("no stage has begun")
+
+
 @pytest.mark.slow
 def test_a_second_repro_is_refused_and_the_first_ends_well(project) -> None:
-    """While the first one's stage holds DVC's lock."""
+    """While the first one's stage runs."""
     project.edit("seed: 0 #", "seed: 1 #")
     command = {
         "cwd": project.folder,
@@ -254,15 +287,12 @@ def test_a_second_repro_is_refused_and_the_first_ends_well(project) -> None:
         "text": True,
     }
     first = subprocess.Popen([str(BIN / "dvc"), "repro", "--single-item", "check"], **command)
-    deadline = time.monotonic() + 60
-    lock = project.folder / ".dvc" / "tmp" / "rwlock"
-    while time.monotonic() < deadline and not (lock.is_file() and str(first.pid) in lock.read_text()):
-        time.sleep(0.01)
-    os.kill(first.pid, signal.SIGSTOP)
+    stopped = _stage_in(project.folder)
+    os.kill(stopped, signal.SIGSTOP)
     try:
         said = project.dvc("repro", "--single-item", "check", ok=False)
     finally:
-        os.kill(first.pid, signal.SIGCONT)
+        os.kill(stopped, signal.SIGCONT)
         output, _ = first.communicate(timeout=100)
     assert f"PID {first.pid}" in said or "Unable to acquire lock" in said
     assert "Traceback" not in said

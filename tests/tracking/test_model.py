@@ -51,9 +51,9 @@ def raw(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def save_images(network: nn.Module, folder: Path, channels: int = 1) -> None:
+def save_images(network: nn.Module, folder: Path, channels: int = 1, pickled: bool = False) -> None:
     example = raw((2, 14, 14, channels))
-    save_model(network, folder, lambda: raw_images(example), Outputs("probabilities", CLASSES))
+    save_model(network, folder, lambda: raw_images(example), Outputs("probabilities", CLASSES), pickled)
 
 
 def loaded(folder: Path):
@@ -66,7 +66,7 @@ def loaded(folder: Path):
     ("network", "channels"), [(grey(), 1), (colour().double(), 3), (Moody(), 1)], ids=["grey", "colour", "pickled"]
 )
 def test_it_answers_as_the_network_does(tmp_path: Path, network: nn.Module, channels: int) -> None:
-    save_images(network, tmp_path / "mlflow", channels)
+    save_images(network, tmp_path / "mlflow", channels, pickled=isinstance(network, Moody))
     assert [p.name for p in tmp_path.iterdir()] == ["mlflow"]
     model = loaded(tmp_path / "mlflow")
     for batch in (1, 7):
@@ -77,6 +77,23 @@ def test_it_answers_as_the_network_does(tmp_path: Path, network: nn.Module, chan
             answers = model.predict(np.asarray(form))
             assert list(answers.columns) == CLASSES
             np.testing.assert_allclose(answers, logits.softmax(1), rtol=1e-4, atol=1e-5)
+
+
+def test_no_pickle_is_written_unless_it_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_images(Moody(), tmp_path / "mlflow")
+    assert [p.name for p in (tmp_path / "mlflow").iterdir()] == ["note.txt"]
+    assert "Fix: a forward without branches on data; or tracking.pickle: true" in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(path: str, **_: object) -> None:
+        Path(path).mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mlflow.pyfunc.save_model", half)
+    with pytest.raises(OSError, match="No space"):
+        save_images(grey(), tmp_path / "mlflow")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
