@@ -272,7 +272,7 @@ def test_too_few_sites_are_waited_for_and_the_run_ends_with_what_to_do(tmp_path,
         run(tmp_path, chosen, network, two_leave, min_sites=3)
     assert "waiting: 2 sites of the 3 needed (min_sites); missing: south, west" in capsys.readouterr().err
     run(tmp_path, chosen, transport(there), min_sites=3)
-    equal(trained(tmp_path), simulated(tmp_path, chosen)[-1])
+    close(trained(tmp_path), simulated(tmp_path, chosen)[-1])
 
 
 def test_what_a_site_does_not_agree_to(tmp_path, capsys):
