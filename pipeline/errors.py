@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pipeline.text import clipped
+
 
 class UserError(Exception):
     """A mistake in the parameters, the data folder or the environment.
@@ -12,4 +14,4 @@ class UserError(Exception):
 
 def not_allowed(key: str, value: object, allowed: str, fix: str) -> UserError:
     """The house form of a complaint about one parameter: key, value, allowed values, fix."""
-    return UserError(f"{key} = {value!r} is not allowed: it must be {allowed}. Fix: {fix}.")
+    return UserError(f"{key} = {clipped(repr(value), 200)} is not allowed: it must be {allowed}. Fix: {fix}.")

@@ -23,6 +23,7 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from pipeline.config.spec import Named, Section, hints_of
 from pipeline.errors import UserError
 from pipeline.masking import masked
+from pipeline.text import clipped
 
 Record = TypeVar("Record", bound=Section)
 OTHER_WORDS = {"cuda": "gpu"}
@@ -163,7 +164,7 @@ def _wrong_keys(section: type, tree: Any, prefix: str) -> Iterator[str]:
     """Unknown keys of a section and of the sections inside it."""
     if not isinstance(tree, dict):
         name = prefix.rstrip(".")
-        shown = _kind_of(tree) if _holds_secrets(section) else repr(tree)
+        shown = _kind_of(tree) if _holds_secrets(section) else clipped(repr(tree), 200)
         yield f"{name} = {shown} is not allowed: it must be a section of keys. Fix: write keys below it."
         return
     hints = hints_of(section)
@@ -249,7 +250,7 @@ def _wrong_value(key: str, value: Any, field: dataclasses.Field[Any], hint: Any)
         meant = OTHER_WORDS.get(value.lower().partition(":")[0], value)
         close = [meant] if meant in words else difflib.get_close_matches(value, words, n=1, cutoff=0.5)
         near = f" Did you mean {close[0]}?" if close else ""
-    shown = _kind_of(value) if field.metadata.get("secret") else json.dumps(value, default=str)
+    shown = _kind_of(value) if field.metadata.get("secret") else clipped(json.dumps(value, default=str), 200)
     return (
         f"{key} = {shown} is not allowed: it must be {allowed}.{near}"
         f" Fix: for example `{name}: {default}` (the default)."

@@ -23,7 +23,7 @@ from pipeline.params.decides import params_in_use
 from pipeline.params.reading import params_from
 from pipeline.params.resolve import foreseen
 from pipeline.params.rules import check_rules
-from pipeline.text import short_names
+from pipeline.text import clipped, short_names
 
 ELSEWHERE = {"seed": "sweep.seeds", "train.devices": "params.yaml itself", "train.nodes": "params.yaml itself"}
 """Parameters that are no values of a sweep, and where they belong."""
@@ -89,13 +89,18 @@ def _checked(params: Params, name: str, values: list[Any], section: str = "sweep
     key, known = f"{section}: {name}", list(dotted(params))
     if section == "sweep.values" and (name in ELSEWHERE or name.split(".")[0] in ("sweep", "tracking")):
         place = ELSEWHERE.get(name, "params.yaml itself")
-        raise UserError(f"{key} = {values!r} is not allowed: it is no value of a sweep. Fix: set it in {place}.")
+        raise UserError(
+            f"{key} = {clipped(repr(values), 200)} is not allowed: it is no value of a sweep. Fix: set it in {place}."
+        )
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         inside = [other for other in known if other.startswith(f"{name}.")]
         reason = f"a section, not a parameter; it holds {', '.join(inside[:3])}" if inside else "not a known parameter"
         hint = f" Did you mean {near[0]}?" if near and not inside else ""
-        raise UserError(f"{key} = {values!r} is not allowed: it is {reason}.{hint} Fix: a dotted name of params.yaml.")
+        raise UserError(
+            f"{key} = {clipped(repr(values), 200)} is not allowed: it is {reason}.{hint}"
+            " Fix: a dotted name of params.yaml."
+        )
     found: list[Any] = []
     for value in values:
         tree = dataclasses.asdict(override(params, {name: value}))

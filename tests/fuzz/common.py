@@ -18,6 +18,7 @@ from pipeline.errors import UserError
 CASES = int(os.environ.get("FEDBILEVEL_FUZZ", "300"))
 SECONDS = 20
 LINES = 6
+LONG = 2000
 
 
 def cases(share: float) -> Callable[[Any], Any]:
@@ -41,6 +42,7 @@ def answer_to(read: Callable[[], Any]) -> Any:
             said = str(error)
     assert said.strip()
     assert len(said.splitlines()) <= LINES * 4, said
+    assert max(map(len, said.splitlines())) <= LONG, said[:LONG]
     said.encode("utf-8")
     return None
 

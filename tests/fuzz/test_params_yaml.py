@@ -17,6 +17,7 @@ from pipeline.params.decides import STAGES, of_stage
 from pipeline.params.reading import load_params, params_from
 from pipeline.params.resolve import foreseen
 from pipeline.params.rules import check_rules
+from pipeline.sweep.plan import check_values
 from tests.fuzz.common import answer_to, cases
 
 ODD = (
@@ -129,3 +130,21 @@ def test_every_odd_value_is_answered_at_every_kind_of_key(tmp_path: Path) -> Non
             )
             (tmp_path / "params.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
             answer_to(lambda: examined(load_params(tmp_path / "params.yaml")))
+
+
+@pytest.mark.parametrize(
+    "value", ["a" * 5000, [0] * 5000, {"a": "b" * 5000}, [[[]] * 2000]], ids=["text", "list", "section", "nested"]
+)
+@pytest.mark.parametrize("key", ["algorithm", "train.rounds", "train", "sweep.values.nope", "algorithms.fedavg.eta"])
+def test_a_huge_value_is_not_repeated_whole(key: str, value: Any) -> None:
+    tree: Any = value
+    for room in reversed(key.split(".")):
+        tree = {room: tree}
+
+    def read() -> None:
+        params = params_from(tree, "params.yaml")
+        check_values(params)
+        examined(params)
+        raise AssertionError("accepted")
+
+    answer_to(read)
