@@ -98,9 +98,9 @@ check: setup ## formatter, linter, type checker
 # Their own environments: neither is needed to run anything.
 audit: setup ## build/sbom.json, a bill of materials (CycloneDX); known vulnerabilities, where their database can be reached
 	@mkdir -p build
-	@$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment $(BIN)/python -o build/sbom.json \
+	@timeout 120 $(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment $(BIN)/python -o build/sbom.json \
 		|| echo "note: no bill of materials: its tool cannot be had from the package index"
-	@$(BIN)/uv tool run --quiet pip-audit@2.10.1 --disable-pip --no-deps -r constraints.txt --progress-spinner off \
+	@timeout 120 $(BIN)/uv tool run --quiet pip-audit@2.10.1 --disable-pip --no-deps -r constraints.txt --progress-spinner off \
 		> build/audit.txt 2>&1; code=$$?; \
 	if grep -qE "^Found [0-9]+ known" build/audit.txt; then cat build/audit.txt >&2; exit 1; fi; \
 	if [ $$code != 0 ] || grep -q "could not be audited" build/audit.txt; then \

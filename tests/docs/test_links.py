@@ -13,7 +13,7 @@ from tests.docs.pages import PAGES, ROOT, anchors, links
 
 DOCS = ROOT / "docs"
 GENERATED = {"methods.md", *(page.name for page in (DOCS / "reference").glob("*.md"))} - {"files.md"}
-LONGEST = 240
+LONGEST = 260
 OLDER = {"results.md"}
 """Pages of measurements, which are looked things up in."""
 
