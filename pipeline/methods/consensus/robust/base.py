@@ -18,7 +18,7 @@ from pipeline.config.spec import Section
 from pipeline.errors import UserError
 
 FEWEST = 3
-"""Active clients of which one can be told apart from the others. Fewer have their mean."""
+"""Active clients needed before one of them can be set apart. Fewer have their mean."""
 
 
 @dataclass(frozen=True)
