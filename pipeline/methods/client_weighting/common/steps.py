@@ -62,8 +62,8 @@ changed along it, over all clients and with the dual's part, and costs no produc
 q = 1. After a step of sgd shortened by f, the quotient is (1 - <d_t, d_(t-1)> / ||d_(t-1)||^2) / f: with c = 2 a full
 step is shortened next time only where the direction turned around and kept its length. Directions that are mere noise
 give 1/f, and the step doubles until it is whole. A limit of 3/2 would leave more room for the dual ("Stability" in
-`dual_step`), but the noise of minibatches then keeps steps short: digits, LeNet-5, ended at 90.8 % instead of 96.7. With
-c of 1 and 1/2 in both limits the federations of the search (`experiments/trust`) end at 93.1 and 86.7 % on their
+`dual_step`), but the noise of minibatches then keeps steps short: digits, LeNet-5, ended at 90.8 % instead of 96.7.
+With c of 1 and 1/2 in both limits the federations of the search (`experiments/trust`) end at 93.1 and 86.7 % on their
 selection sets, where 2 has 94.5.
 
 With remembered answers q = sqrt(p): gradients that are tau rounds old are stable for steps of h up to
