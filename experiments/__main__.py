@@ -4,7 +4,7 @@
     python -m experiments STUDY page quick|full                                              tables, figures, tracker
     python -m experiments STUDY plan quick|full                                              what waits, for how long
 
-A study with a commands.py of its own (trust) performs them itself, `search`, `coverage` and `scales` too.
+A study with a commands.py of its own (trust) performs them itself, `search`, `coverage` and `changes` too.
 
 On a machine with a GPU the same commands run the cells there; append its rows to results/<profile>.jsonl here and make
 the page. Stopped (Ctrl-C, kill -9), they go on where they were. While code has uncommitted changes no page is made, and
@@ -22,7 +22,7 @@ from experiments.params import Part
 from experiments.study import MORE, PROFILES, ROOT, Study, load_study, studies
 from pipeline.errors import UserError, not_allowed
 
-WITHOUT_PROFILE = ("search", "coverage", "scales")
+WITHOUT_PROFILE = ("search", "coverage", "changes")
 """Commands of studies with a commands.py of their own, for both profiles together."""
 
 

@@ -5,7 +5,7 @@
     page quick|full                      page.md and its picture, from all results of both profiles
     search [--only METHOD]               step sizes, by selection accuracy
     coverage                             how often the weights' intervals cover, over twenty seeds
-    scales                               what the scale of features, network and steps decides
+    changes                              what the scale of features, network and steps, and each addition, decides
 
 A new version of a method has the old one's parameters and so its cells: `run full --only primal_dual --again`.
 """
@@ -16,7 +16,7 @@ import argparse
 
 from experiments import provenance, workers
 from experiments.results import read
-from experiments.trust import coverage, scales
+from experiments.trust import changes, coverage
 from experiments.trust.outcomes import run_cells
 from experiments.trust.params import TrustStudy
 from experiments.trust.plan import HERE, PlannedRun, cells, load
@@ -24,7 +24,7 @@ from experiments.trust.search import run_search, winners
 from pipeline.errors import not_allowed
 
 RESULTS, TRIALS = HERE / "results.jsonl", HERE / "search.jsonl"
-INTERVALS, SCALES = HERE / "coverage.jsonl", HERE / "scales.jsonl"
+INTERVALS, CHANGES = HERE / "coverage.jsonl", HERE / "changes.jsonl"
 SECONDS = {
     **{"validation_only": 0.0005, "average": 0.001, "oracle_weights": 0.001, "afl": 0.0015, "primal_dual": 0.004},
     **{"fednest_general": 0.02, "fedbio": 0.02, "aggitd": 0.04, "fedbioacc": 0.04},
@@ -43,8 +43,8 @@ def perform(arguments: argparse.Namespace) -> None:
     if arguments.what == "coverage":
         coverage.run_seeds(INTERVALS, processes)
         return
-    if arguments.what == "scales":
-        scales.run_changes(SCALES, processes)
+    if arguments.what == "changes":
+        changes.run_changes(CHANGES, processes)
         return
     wanted = cells_of(study, arguments.profile)
     if arguments.what == "plan":
@@ -59,7 +59,7 @@ def perform(arguments: argparse.Namespace) -> None:
 
         provenance.require_clean()
         both = dict.fromkeys(cell for profile in ("quick", "full") for cell in cells_of(study, profile))
-        print(write_page(list(both), RESULTS, HERE, INTERVALS, SCALES))
+        print(write_page(list(both), RESULTS, HERE, INTERVALS, CHANGES))
 
 
 def cells_of(study: TrustStudy, profile: str) -> list[PlannedRun]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from experiments.results import Row, read
-from experiments.trust import scales
+from experiments.trust import changes
 from experiments.trust.coverage import REPLICATES, ROUNDS, covered
 from experiments.trust.picture import common, draw, draw_validation
 from experiments.trust.plan import AVERAGE, LEAD, ORACLE, PlannedRun
@@ -44,10 +44,10 @@ sizes sees.
 
 
 def write_page(
-    cells: Sequence[PlannedRun], results: Path, out: Path, intervals: Path | None = None, changes: Path | None = None
+    cells: Sequence[PlannedRun], results: Path, out: Path, intervals: Path | None = None, changed: Path | None = None
 ) -> Path:
-    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_seeds`, if any. changes:
-    of `scales.run_changes`."""
+    """page.md and its pictures, from the rows of these cells. intervals: rows of `coverage.run_seeds`, if any. changed:
+    of `changes.run_changes`."""
     held = read(results)
     every = compared([held[cell.key] for cell in cells if cell.key in held])
     rows = [row for row in every if not setting(row["federation"])[1]]
@@ -62,8 +62,8 @@ def write_page(
             text += about_validation(every, out)
         if intervals and intervals.is_file():
             text += about_intervals(list(read(intervals).values()))
-        if changes and changes.is_file():
-            text += about_scales(list(read(changes).values()))
+        if changed and changed.is_file():
+            text += about_changes(list(read(changed).values()))
         text += [f"## Where {LEAD} falls short", shortcomings(rows)]
     path = out / "page.md"
     path.write_text("\n\n".join(text) + "\n")
@@ -178,15 +178,19 @@ def about_intervals(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def about_scales(rows: Sequence[Row]) -> list[str]:
-    """A line per change. rows: of `scales.run_changes`."""
+def about_changes(rows: Sequence[Row]) -> list[str]:
+    """Two tables, a line per change. rows: of `changes.run_changes`."""
     seen = sorted({f"{row['device']}, {row['date']}, code {row['commit']}" for row in rows})
     return [
         "## What the scale of features, network and steps decides",
-        f"{LEAD} on the federations of [given.py](given.py), {scales.ROUNDS} rounds, all clients in every round, with"
-        " one thing changed ([scales.py](scales.py)). Difference: to the same run without the change, in points; of the"
-        f" lines with `then standardised`, to `standardised`. {'; '.join(seen)}.",
-        scales.table(rows),
+        f"{LEAD} on the federations of [given.py](given.py), {changes.ROUNDS} rounds, all clients in every round, with"
+        " one thing changed ([changes.py](changes.py)). Difference: to the same run without the change, in points; of"
+        f" the lines with `then standardised`, to `standardised`. {'; '.join(seen)}.",
+        changes.table(rows, changes.SCALES),
+        f"## What each addition to {LEAD} decides",
+        "The same runs, with our additions to the paper's listing switched off, one at a time and then together. Half:"
+        " every client takes part in half of the rounds, held against the default there.",
+        changes.table(rows, changes.ADDITIONS),
     ]
 
 

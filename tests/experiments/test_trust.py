@@ -289,7 +289,7 @@ def test_the_commands_from_nothing_to_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "RESULTS", tmp_path / "results.jsonl")
     monkeypatch.setattr(commands, "TRIALS", tmp_path / "search.jsonl")
     monkeypatch.setattr(commands, "INTERVALS", tmp_path / "coverage.jsonl")
-    monkeypatch.setattr(commands, "SCALES", tmp_path / "scales.jsonl")
+    monkeypatch.setattr(commands, "CHANGES", tmp_path / "changes.jsonl")
 
     def perform(what, profile="quick", only="", again=False):
         commands.perform(argparse.Namespace(what=what, profile=profile, only=only, again=again, workers=1))

@@ -1,12 +1,14 @@
-"""The page of the study of trust: its figures, and the small studies of intervals and scales on it."""
+"""The page of the study of trust: its figures, and the small studies of intervals and changes on it."""
 
 import numpy as np
 import pytest
 
-from experiments.trust import coverage, page, scales
+from experiments.study import ROOT
+from experiments.trust import changes, coverage, page
 from experiments.trust.federations import federation
 from experiments.trust.picture import common
 from experiments.trust.validation import BASES
+from pipeline.config.loading import read_yaml
 
 
 def _row(method, federation, accuracy, *, auc=None, rounds=100):
@@ -92,17 +94,30 @@ def test_coverage_redraws_the_server_s_samples_alone(tmp_path):
 def test_changes_of_scale(tmp_path):
     """Standardised features do not know their unit; eight times the width; three times the step."""
     made = federation("wine-1of4", 0)
-    plain, large = (scales.standardised(made, factor) for factor in (1.0, 1000.0))
+    plain, large = (changes.standardised(made, factor) for factor in (1.0, 1000.0))
     for (X, y), (Z, z) in zip(plain.clients, large.clients, strict=True):
         assert np.allclose(X, Z, atol=1e-5)
         assert np.array_equal(y, z)
     assert np.abs(np.concatenate([X for X, _ in plain.clients]).mean(axis=0)).max() < 0.5
-    assert np.array_equal(scales.times(made, 1000.0).validation[0], (1000 * made.validation[0]).astype(np.float32))
-    assert scales.wider(made).network[1]["hidden"] == [8 * made.network[1]["hidden"][0]]
-    assert scales.CHANGES["eta_w x 3"].options == {"eta_w": 3 * scales.DEFAULTS.eta_w}
+    assert np.array_equal(changes.times(made, 1000.0).validation[0], (1000 * made.validation[0]).astype(np.float32))
+    assert changes.wider(made).network[1]["hidden"] == [8 * made.network[1]["hidden"][0]]
+    assert changes.CHANGES["eta_w x 3"].options == {"eta_w": 3 * changes.DEFAULTS.eta_w}
 
 
-def test_the_table_of_scales_by_hand():
+def test_what_is_switched_off_is_the_printed_recipe():
+    """But for the steps of model and dual, and its gamma and radius, which go with them."""
+    recipe = read_yaml(ROOT.parent / "recipes" / "printed.yaml")
+    of_method = {key.removeprefix("algorithms.primal_dual."): value for key, value in recipe.items()}
+    assert of_method.items() >= changes.PRINTED.items()
+    together = changes.ADDITIONS["half, all of these and estimator: paper"]
+    assert together.options == changes.PRINTED | {"estimator": of_method["estimator"]}
+    assert together.participation == changes.ADDITIONS[together.against].participation == 0.5
+    alone = [change.options for said, change in changes.ADDITIONS.items() if ":" in said and "all" not in said]
+    switched = {name: value for options in alone for name, value in options.items()}
+    assert switched.items() >= changes.PRINTED.items()
+
+
+def test_the_table_of_changes_by_hand():
     """Width: +4 and -2 points; standardised then x 1,000 is held against standardised alone."""
     accuracies = {
         ("nothing", "a"): 0.90,
@@ -123,7 +138,7 @@ def test_the_table_of_scales_by_hand():
         }
         for (change, name), value in accuracies.items()
     ]
-    lines = scales.table(rows).splitlines()[2:]
+    lines = changes.table(rows, changes.SCALES).splitlines()[2:]
     assert lines == [
         "| nothing | 2 | 85.0 | +0.0 | +0.0 | 0.91 | 0 % | 1.0 |",
         "| standardised | 1 | 70.0 | -20.0 | -20.0 | 0.89 | 100 % | 1.0 |",
