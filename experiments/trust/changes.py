@@ -7,8 +7,8 @@
 | width x 8 | hidden layers; a linear network has none |
 | eta_w, eta_x x 3, / 3 | the default step size of the model (with the dual's, a multiple of it) or of the weights |
 
-Our additions to the paper's listing are switched off in turn; `weight_step: plain` takes the printed recipe's eta_x, for
-its steps have another unit. What concerns absent clients is held against the default at participation 0.5.
+Our additions to the paper's listing are switched off in turn; `weight_step: plain` takes the printed recipe's eta_x,
+for its steps have another unit. What concerns absent clients is held against the default at participation 0.5.
 """
 
 from __future__ import annotations
