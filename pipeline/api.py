@@ -37,7 +37,7 @@ from pipeline.params import Params, Resolved
 from pipeline.params.resolve import resolve, switched
 from pipeline.params.rules import check_rules
 from pipeline.params.tree import params_of
-from pipeline.report.numbers import served_line
+from pipeline.report.numbers import UNCHECKED, served_line
 from pipeline.sharing import Share
 from pipeline.training.best import Best, selection_of
 from pipeline.training.loop import Loop, evaluates, row_of
@@ -105,6 +105,8 @@ def fit(
     facts = {"algorithm": run.algorithm, "rounds": run.train.rounds, "served_round": found.served_round}
     if said := served_line(facts, found.rows):
         print(f"note: {said}", file=sys.stderr)
+    if partition.unchecked and found.settled is not None:
+        print(f"note: {UNCHECKED}", file=sys.stderr)
     return found
 
 

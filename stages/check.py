@@ -14,6 +14,7 @@ from pipeline import models
 from pipeline.command import Paths, run
 from pipeline.config import own_code
 from pipeline.config.loading import read_yaml
+from pipeline.data.settings import Data
 from pipeline.errors import UserError
 from pipeline.masking import masked
 from pipeline.params import Params
@@ -31,6 +32,12 @@ def check(params: Params, paths: Paths) -> None:
     for name in strangers(params, read_yaml(paths.params)):
         print(
             f"note: {name} is ignored: neither shipped nor in use. Fix: correct its name, or remove it.",
+            file=sys.stderr,
+        )
+    if (without := without_effect(params.data)) and "." not in params.data.name:
+        print(
+            f"note: {', '.join(without)}: without effect, as data.name: {params.data.name} is not your own data. Fix:"
+            " data.name: folder, table or arrays.",
             file=sys.stderr,
         )
     if said := switched(params):
@@ -58,6 +65,13 @@ def strangers(params: Params, tree: dict[str, Any]) -> list[str]:
         for name in tree.get(room) or {}
         if name not in {field.name for field in dataclasses.fields(known)}
     ]
+
+
+def without_effect(data: Data) -> list[str]:
+    """The keys that are set and concern own data alone, where the data are a known set."""
+    common = {"name", "mirror"}
+    keys = [] if data.dataset.own else [field.name for field in dataclasses.fields(data) if field.name not in common]
+    return [f"data.{key}" for key in keys if getattr(data, key) != getattr(Data(), key)]
 
 
 def try_network(params: Params) -> None:

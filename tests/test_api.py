@@ -253,6 +253,18 @@ def test_clients_that_are_dealt_anew_are_announced(capsys):
     assert "note: partition.scheme: iid deals the samples of the 4 clients anew, to 10" in capsys.readouterr().err
 
 
+def test_a_validation_set_of_the_clients_own_samples_is_named(capsys, tmp_path):
+    """Weights say who agrees with the others then; a given set, or weights that are not learned, need no such note."""
+    note = "the validation set was held out from the clients"
+    found = fitted(validation=None, rounds=2)
+    assert note in capsys.readouterr().err
+    assert note.replace("the", "The", 1) in found.report(tmp_path / "unchecked.html").read_text()
+    fitted(validation=None, rounds=2, algorithm="fedavg")
+    checked = fitted(rounds=2)
+    assert note not in capsys.readouterr().err
+    assert note[4:] not in checked.report(tmp_path / "checked.html").read_text()
+
+
 def test_masked_cells_are_missing_ones():
     clients = hospitals()
     X, y = clients["Graz"]

@@ -104,6 +104,11 @@ class Partition:
         return np.diff(self.validation_offsets)
 
     @property
+    def unchecked(self) -> bool:
+        """Whether the server's validation samples were held out from the clients, wrong labels included."""
+        return any(validation for _, validation, _ in (self.settings.get("held_out") or {}).values())
+
+    @property
     def clean(self) -> np.ndarray:
         """[N] bool."""
         return np.array([kind == "clean" for kind in self.kinds])

@@ -17,7 +17,7 @@ from pipeline.problems.toy import Toy
 from pipeline.report import tables
 from pipeline.report.clients import Clients
 from pipeline.report.evidence import gather
-from pipeline.report.numbers import run_facts, served_line, write_numbers, write_toy_numbers
+from pipeline.report.numbers import UNCHECKED, run_facts, served_line, write_numbers, write_toy_numbers
 from pipeline.report.page.render import write_page
 from pipeline.report.page.story import Holdings, Story
 from pipeline.report.plots import what_is_classified, write_plots, write_toy_plots
@@ -54,9 +54,10 @@ def write_report(
         evidence=evidence,
     )
     write_page(story, results / "report.html")
-    return "\n".join(
-        [f"{tables.client_table(clients)}\n\n{tables.headline(metrics)}", *remarks(metrics, clients, results)]
-    )
+    lines = [f"{tables.client_table(clients)}\n\n{tables.headline(metrics)}", *remarks(metrics, clients, results)]
+    if partition.unchecked and story.learned:
+        lines.append(UNCHECKED)
+    return "\n".join(lines)
 
 
 def _per_class(test: Classification, partition: Partition) -> Iterable[Sequence[Any]]:

@@ -98,6 +98,13 @@ def _troubles(record: Record) -> dict[str, Any]:
     return found | {"answers_left_out": sum(record.left_out.values()), "clients_left_out": shown}
 
 
+UNCHECKED = (
+    "the validation set was held out from the clients: the weights show who agrees with the others, and labels that are"
+    " wrong at many clients stay unseen. A validation set of checked samples would show them (docs/own-data.md)"
+)
+"""Said where `Partition.unchecked` and the method learns weights."""
+
+
 def served_line(facts: Mapping[str, Any], rows: Rows) -> str:
     """What is said of a run whose last model is not the one that is served, or is worse than the untrained one; empty
     otherwise. facts: of metrics.json; rows: the history."""

@@ -34,6 +34,14 @@ def test_the_check_stage_names_what_would_be_ignored(
     assert "note: algorithms.nope is ignored: neither shipped nor in use. Fix: correct its name, or remove it." in said
     assert "note: partition.nothing is ignored" in said
     assert said.count("note:") == 2
+    paths.params.write_text("data: {label: y, path: mine.csv}\n")
+    check(load_params(paths.params), paths)
+    said = capsys.readouterr().err
+    assert "note: data.path, data.label: without effect, as data.name: digits is not your own data. Fix: " in said
+    (tmp_path / "mine.csv").write_text("site,y\nA,1\n")
+    paths.params.write_text("data: {name: table, label: y, path: mine.csv, client: site}\n")
+    check(load_params(paths.params), paths)
+    assert "without effect" not in capsys.readouterr().err
     paths.params.write_text("sweep: {values: {nope: [1]}}\n")
     with pytest.raises(UserError, match=r"sweep\.values: nope = \[1\] .*not a known parameter"):
         check(load_params(paths.params), paths)
@@ -102,6 +110,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_the_password_of_an_address_of_data_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     paths = Paths.here()
+    (tmp_path / "mine.csv").write_text("site,y\nA,1\n")
     paths.params.write_text("data: {name: table, label: y, path: 'postgresql://me:hunter22@host/x'}\n")
     params: Any = load_params(paths.params)
     check(params, paths)

@@ -24,7 +24,9 @@ def test_a_table_and_a_folder_outside_of_the_project(project, tmp_path):
     frame.to_csv(place / "clients of ours.csv", index=False)
     params = project.folder / "params.yaml"
     params.write_text(PARAMS.format(name="table", path=f'"{place}/clients of ours.csv"'))
-    assert ran(project.dvc("repro")) == ALL
+    output = project.dvc("repro")
+    assert ran(output) == ALL
+    assert "the validation set was held out from the clients: the weights show" in output
     assert [row["name"] for row in project.rows("client_weights.csv")] == sorted(CLIENTS)
     assert "clean_weight" not in project.json("results/metrics.json")
     served = project.json("models/mlflow/serving_input_example.json")["dataframe_split"]

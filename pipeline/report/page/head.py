@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.problems.registry import problem_named
+from pipeline.report.numbers import UNCHECKED
 from pipeline.report.page.story import Story
 from pipeline.report.page.words import counted, duration, listed, percent
 
@@ -54,6 +55,8 @@ def answer(story: Story) -> dict[str, Any]:
         )
     if story.learned:
         lines += _about_weights(story)
+        if story.holdings and story.holdings.unchecked:
+            lines.append(f"{UNCHECKED[0].upper()}{UNCHECKED[1:]}.")
         doubt = story.suspects or (story.light if story.clients.disagrees is None else [])
         tone = "warn" if story.settled is False else "" if doubt else "good"
     return {"tone": tone, "lines": lines + story.remarks}

@@ -24,7 +24,8 @@ class Holdings:
 
     sets: the server's sets of samples -> how many. classes: their names. counts: samples of each class, [N, C], of the
     clients' training parts. columns: what else is known of each client, heading -> N texts (such as the share of
-    missing values, or the target's mean and deviation). uses: what each of the server's sets is for.
+    missing values, or the target's mean and deviation). uses: what each of the server's sets is for. unchecked: whether
+    the validation set was held out from the clients.
     """
 
     sets: dict[str, int] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Holdings:
     counts: np.ndarray | None = None
     columns: dict[str, list[str]] = field(default_factory=dict)
     uses: dict[str, str] = field(default_factory=lambda: dict(USES))
+    unchecked: bool = False
 
     @classmethod
     def of(cls, data: FederatedData, partition: Partition) -> Holdings:
@@ -46,7 +48,8 @@ class Holdings:
         if any(map(sum, held.values())):
             columns["held out for the server"] = [str(sum(held.get(name, []))) for name in partition.names]
         classes = class_names(partition)
-        return cls(sets, classes, partition.label_counts() if classes else None, columns)
+        counts = partition.label_counts() if classes else None
+        return cls(sets, classes, counts, columns, unchecked=partition.unchecked)
 
 
 @dataclass(frozen=True)
