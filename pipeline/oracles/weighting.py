@@ -18,7 +18,7 @@ g_i = grad f_i(w; B_i) and h_i = Hess f_i(w; B_i) lambda. No Hessian is ever for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import torch
@@ -241,15 +241,25 @@ class LoopOracle(FusedOracle):
         return True
 
     def weighted_gradient(self, w: Tensor, batch: Batch, c: Tensor) -> Tensor:
-        return c @ self.gradients(w, batch)
+        return self.gradient_with_inner(w, w, batch, c)[0]
 
     def gradient_and_product(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        G, H = self.gradients_and_products(w, lam, batch)
-        return c @ G, c @ H, G @ lam
+        sum_g, sum_h, inner = torch.zeros_like(w), torch.zeros_like(w), torch.zeros_like(c)
+        for i, (g, h) in enumerate(self._answers(w, lam, batch)):
+            sum_g.add_(c[i] * g)
+            sum_h.add_(c[i] * h)
+            inner[i] = g @ lam
+        return sum_g, sum_h, inner
 
     def gradient_with_inner(self, w: Tensor, lam: Tensor, batch: Batch, c: Tensor) -> tuple[Tensor, Tensor]:
-        G = self.gradients(w, batch)
-        return c @ G, G @ lam
+        sum_g, inner = torch.zeros_like(w), torch.zeros_like(c)
+        w = w.detach().requires_grad_()
+        for i in range(self._count(batch)):
+            with torch.enable_grad():
+                g = _gradient(self._loss(w, batch, i), w)
+            sum_g.add_(c[i] * g)
+            inner[i] = g @ lam
+        return sum_g, inner
 
     def inner_products(self, w: Tensor, lam: Tensor, batch: Batch) -> Tensor:
         return self.gradients(w, batch) @ lam
@@ -262,14 +272,20 @@ class LoopOracle(FusedOracle):
         return self._validation_product_twice(w, v, batch)
 
     def gradients_and_products(self, w: Tensor, lam: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        G, H = (w.new_empty(self._count(batch), len(w)) for _ in range(2))
+        for i, (g, h) in enumerate(self._answers(w, lam, batch)):
+            G[i], H[i] = g, h
+        return G, H
+
+    def _answers(self, w: Tensor, lam: Tensor, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """(g_i, h_i), one client's after the other's: no more than one graph is held."""
         w = w.detach().requires_grad_()
-        G, H = [], []
-        with torch.enable_grad():
-            for i in range(self._count(batch)):
+        for i in range(self._count(batch)):
+            with torch.enable_grad():
                 gradient = _gradient(self._loss(w, batch, i), w, create_graph=True)
-                G.append(gradient.detach())
-                H.append(_gradient(gradient @ lam, w))
-        return torch.stack(G), torch.stack(H)
+                product = _gradient(gradient @ lam, w)
+            gradient = gradient.detach()
+            yield gradient, product
 
 
 ORACLES: dict[str, type[FusedOracle]] = {"fused": FusedOracle, "loop": LoopOracle}
