@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help setup run recipe sweep paper paper-quick experiments test test-fast test-federation fuzz docs \
+.PHONY: help setup run recipe sweep paper paper-quick experiments test test-fast test-federation fuzz nightly docs \
 	federation-demo check audit ui publish bench clean
 
 help: ## this list
@@ -69,6 +69,11 @@ test: setup ## the tests
 
 fuzz: setup ## 10,000 odd files against every reader, others in each run; nightly
 	FEDBILEVEL_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz
+
+nightly: fuzz ## fuzz, every command of the documentation, 500 damaged saves, 36 kills: an hour or two on one core
+	FEDBILEVEL_NIGHTLY=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(LONG)
+
+LONG := tests/training/test_saves.py tests/stages/test_kills.py tests/stages/test_documented.py
 
 docs: setup ## the documentation as pages: build/docs/index.html, no network needed to read it
 	@$(BIN)/python -c 'import sphinx, myst_parser, furo' 2>/dev/null || \

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"^( *)```([\w{}]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"`((?:make|\.venv/bin/\w+)\b[^`]*)`")
+_COMMAND = re.compile(r"`((?:[A-Z_]+=\S+ )*(?:make|git|mlflow|\.venv/bin/[\w-]+)\s[^`]*)`")
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
@@ -44,19 +44,26 @@ def without_blocks(page: Path) -> str:
     return _FENCE.sub("", page.read_text())
 
 
+def commands_of(block: Block) -> list[str]:
+    """The lines of a shell block without comments; a script is one."""
+    if block.text.startswith("#!"):
+        return [block.text]
+    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in block.text.replace("\\\n", " ").splitlines()]
+    return list(filter(None, lines))
+
+
+def commands_within_sentences(pages: list[Path] = PAGES) -> list[str]:
+    return [" ".join(command.split()) for page in pages for command in _COMMAND.findall(without_blocks(page))]
+
+
 def commands() -> list[tuple[str, str]]:
-    """(place, command) of every line of a shell block, and of every command within a sentence; comments dropped."""
+    """(place, command) of every line of a shell block that is no script, and of every command within a sentence."""
     found = []
     for block in blocks("bash", "sh"):
-        if block.text.startswith("#!"):
-            continue  # a script, whose syntax is checked as a whole
-        for line in block.text.replace("\\\n", " ").splitlines():
-            command = re.sub(r"(^|\s)#.*", "", line).strip()
-            if command:
-                found.append((block.name, command))
+        if not block.text.startswith("#!"):  # a script's syntax is checked as a whole
+            found += [(block.name, command) for command in commands_of(block)]
     for page in PAGES:
-        written = _COMMAND.findall(without_blocks(page))
-        found += [(str(page.relative_to(ROOT)), " ".join(command.split())) for command in written]
+        found += [(str(page.relative_to(ROOT)), command) for command in commands_within_sentences([page])]
     return found
 
 

@@ -1,6 +1,6 @@
 """Every block and every command of README and docs/ is run, or read and checked by what would run it.
 
-Whole pipelines are run by tests/stages and tests/sweep; here `make help` and the list of recipes.
+Shell commands are run by tests/stages/test_documented.py; here their syntax, programs and settings are checked.
 """
 
 from __future__ import annotations

@@ -12,8 +12,10 @@ from pipeline.training import saves
 from pipeline.training.history import History
 from pipeline.training.resume import ResumeFolder
 from pipeline.training.saves import load_variables, save_variables
+from tests.nightly import NIGHTLY
 from tests.training.test_training import Interrupt, StopAt, fit, without_seconds
 
+DAMAGES = 500 if NIGHTLY else 200
 FILES = ("state.ckpt", "previous.ckpt", "history.csv", "client_weights.raw")
 
 
@@ -53,13 +55,13 @@ def damage(folder, generator) -> str:
 
 
 def test_no_damage_is_gone_on_from(interrupted, tmp_path, params, capsys):
-    """200 random damages: the run goes on from a save that is as it was written, with the record of its rounds as it
+    """Random damages: the run goes on from a save that is as it was written, with the record of its rounds as it
     was written, and says so where it is not the last one; or it starts afresh, and says why."""
     good = {name: (interrupted / name).read_bytes() for name in FILES}
     rounds = {good["state.ckpt"]: 10, good["previous.ckpt"]: 5}
     lines = good["history.csv"].splitlines(keepends=True)
     generator, taken = random.Random(0), {10: 0, 5: 0, None: 0}
-    for _ in range(200):
+    for _ in range(DAMAGES):
         place = tmp_path / "copy" / "run"
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(interrupted, place)
