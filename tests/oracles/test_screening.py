@@ -45,6 +45,7 @@ def test_a_broken_client_costs_next_to_nothing(digits, algorithm, factor):
         ("lfednest", "local", 30, 0.1, 0.3, 255.0),
         pytest.param("lfednest", "shared", 30, 0.1, 0.3, 255.0, marks=pytest.mark.slow),
         pytest.param("fedbio_local", "local", 40, 0.04, 0.2, math.nan, marks=pytest.mark.slow),
+        pytest.param("fedbioacc_local", "local", 15, 0.1, 0.4, math.nan, marks=pytest.mark.slow),
     ],
 )
 def test_a_broken_client_costs_next_to_nothing_below_a_body(digits, algorithm, heads, rounds, eta_x, eta_y, factor):
@@ -60,6 +61,19 @@ def test_a_broken_client_costs_next_to_nothing_below_a_body(digits, algorithm, h
     assert broken.context.screen.rounds_left_out == {BAD: rounds}
     if heads == "local":  # its own head is as it was
         assert torch.equal(broken.state.memory["Y"][BAD], broken.context.problem.initial_lower(0))
+
+
+@pytest.mark.parametrize("factor", [math.nan, 255.0])
+def test_a_broken_client_costs_next_to_nothing_where_hessians_are_dense(digits, factor):
+    """`exact_gradient`, on a network that is small enough for it."""
+    how = {"rounds": 8, "model.name": "tests.oracles.bad_clients.coarse"}
+    how |= {"algorithms.exact_gradient.eta_w": 4.0, "algorithms.exact_gradient.inner_steps": 20}
+    without = trained(loop(digits, "exact_gradient", range(BAD), **how))
+    broken = trained(loop(digits, "exact_gradient", factor=factor, **how))
+    assert accuracy_of(without) > 0.6
+    assert accuracy_of(broken) >= accuracy_of(without) - 0.01
+    assert set(broken.context.screen.rounds_left_out) == {BAD}
+    assert all(bool(value.isfinite().all()) for value in broken.state.variables.values())
 
 
 @pytest.mark.parametrize("algorithm", ["average", "fedavg", "fedprox"])
