@@ -208,18 +208,19 @@ def test_a_client_is_left_out_from_the_step_on_in_which_it_failed():
         made.present(torch.tensor([2]), (3, 2))
 
 
-def test_too_many_bad_rounds_end_the_run_with_the_clients_names(digits):
-    made = screen(names=["north", "south", "east", "west", "centre"])
-
-    def rounds(times):
+def test_too_many_bad_rounds_end_the_run_with_the_clients_names():
+    def rounds(made, times):
         for t in times:
             judged(made, 1.0, 1.0, math.nan, math.nan, math.nan, round_=t)
             made.present(torch.arange(5), (t, 1))
             made.close()
 
-    rounds(range(1, 10))
+    names = ["north", "south", "east", "west", "centre"]
+    made = screen(names=names)
+    rounds(made, range(1, 10))
     with pytest.raises(BadAnswers, match=r"round 10: 10 of the last 10 rounds.*clients east, west, centre.*Fix"):
-        rounds([10])
+        rounds(made, [10])
+    rounds(screen(names=names, bad_rounds=1.0), range(1, 30))  # which goes on
 
 
 def test_a_round_without_any_client_changes_nothing(digits):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import importlib
+import json
+import math
 import os
 import shutil
 import signal
@@ -21,6 +24,7 @@ import torch
 from pipeline.command import Paths, answering, run
 from pipeline.config.spec import override
 from pipeline.data.datasets import load, prepare
+from pipeline.data.federated import FederatedData
 from pipeline.data.partition import make_partition
 from pipeline.errors import UserError
 from pipeline.params import Params
@@ -91,7 +95,9 @@ def broken(ran_once: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     DISK.number = None
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=["full", "read-only", "not yours"])
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES], ids=["full", "quota", "read-only", "not yours"]
+)
 @pytest.mark.parametrize("name", STAGES)
 def test_a_folder_that_takes_no_file_is_named_in_a_line(
     broken: Disk, name: str, number: int, capsys: pytest.CaptureFixture[str]
@@ -253,6 +259,29 @@ def test_a_clock_that_jumps_changes_no_number(ran_once: Path, monkeypatch: pytes
     assert stage("train") == 0
     assert Paths.model.read_bytes() == model
     assert _rows() == rows
+
+
+def test_a_client_whose_answers_are_left_out_is_counted_and_named(
+    ran_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Client 2's pixels are missing while the model is trained."""
+    samples = FederatedData.samples
+
+    def broken(data: FederatedData, at: Any, parts: Any, owners: Any, each: int = 1) -> Any:
+        X, y = samples(data, at, parts, owners, each)
+        X[(owners == 2).repeat_interleave(each)] = math.nan
+        return X, y
+
+    monkeypatch.chdir(shutil.copytree(ran_once, tmp_path / "copy"))
+    with monkeypatch.context() as patched:
+        patched.setattr(FederatedData, "samples", broken)
+        assert stage("train") == 0
+    assert stage("evaluate") == 0
+    assert "the answers of client 2 are left out" in capsys.readouterr().err
+    with (Paths.results / "history.csv").open(newline="") as file:
+        assert [row["answers_left_out"] for row in csv.DictReader(file)][1:] == ["1"] * 4
+    metrics = json.loads((Paths.results / "metrics.json").read_text())
+    assert (metrics["answers_left_out"], metrics["clients_left_out"]) == (4, "2 (4)")
 
 
 def _rows() -> list[list[str]]:
