@@ -46,6 +46,7 @@ NOT_RUN = {
 }
 """How the commands begin that are not run: why."""
 INSTEAD = {
+    r"^make sweep": "sed -i 's/^  seeds: \\[\\]/  seeds: [0, 1]/' params.yaml; make -o .venv/.installed sweep",
     r"^make ": "make -o .venv/.installed ",  # as it is where `make setup` has run
     r"train\.rounds=\d+": "train.rounds=4",
     r"train\.devices=8": "train.devices=2",
