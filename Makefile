@@ -90,10 +90,11 @@ SITES := test_flare.py test_faults.py test_privacy.py
 federation-demo: $(FEDERATION) ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
 	@$(BIN)/python -W ignore -m pipeline.federation.demo
 
-check: setup ## formatter, linter, type checker
+check: setup ## formatter, linter, type checker; whether what is derived from the registries is up to date
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m pipeline.params --check
 
 # Their own environments: neither is needed to run anything.
 audit: setup ## build/sbom.json, a bill of materials (CycloneDX); known vulnerabilities, where their database can be reached

@@ -61,7 +61,7 @@ import torch
 from pipeline import projections
 from pipeline.config.spec import Auto, PositiveInt, param
 from pipeline.methods.base import Algorithm, Cost, State, Step
-from pipeline.methods.client_weighting.common import dual_step, estimators, lower, steps
+from pipeline.methods.client_weighting.common import dual_step, estimators, steps
 from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
 
 
@@ -124,7 +124,7 @@ class PrimalDual(ServerOptions):
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, lambda = 0 (or one gradient step), x = 1/N; memory of answers if in use."""
     problem, hyper = context.problem, context.hyper
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     lam = torch.zeros_like(w)
     if hyper.dual_init == "gradient":
         lam = projections.ball(-context.oracle.validation_gradient(w, context.validation()), hyper.dual_radius)
