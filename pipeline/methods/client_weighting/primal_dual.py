@@ -147,7 +147,7 @@ def step(state: State, context: WeightingContext) -> Step:
 
     shared = hyper.product_batch_size == "shared"
     B = context.batch("gradient", active, context.federation.batch_size)
-    B_product = B if shared else context.batch("product", active, _product_batch_size(context))
+    B_product = B if shared else context.batch("product", active, context.batch_size(hyper.product_batch_size))
     wants_x = context.inner == _hypergradient_step(context)
 
     estimator = estimators.active_estimator(context, w, vectors=2)
@@ -190,11 +190,6 @@ def step(state: State, context: WeightingContext) -> Step:
     scalars = n if wants_x and from_product else 0
     cost = Cost(1, floats_up=2 * d * n + scalars, floats_down=2 * d * n, gradients=n, hvps=n)
     return Step(directions, cost, report)
-
-
-def _product_batch_size(context: WeightingContext) -> int:
-    size = context.hyper.product_batch_size
-    return context.federation.batch_size if size == "auto" else size
 
 
 def _hypergradient_step(context: WeightingContext) -> int:
