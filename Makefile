@@ -59,7 +59,8 @@ experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weight
 	@$(NO_BYTE_CODE)
 	cd experiments/$(STUDY) && $(CURDIR)/$(BIN)/dvc repro $(PROFILE)-page
 
-test-fast: setup ## the tests of the methods, problems, oracles and parameters alone: no DVC, no MLflow
+# Left out are tests marked slow: runs until a method rests at its limit, in several processes, or through DVC.
+test-fast: setup ## the tests of the methods, problems, oracles and parameters, without slow ones: no run to a method's limit
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(addprefix tests/,$(FAST))
 
 FAST := core oracles params problems
