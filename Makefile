@@ -59,7 +59,8 @@ experiments: setup ## another paper's: STUDY=simfbo|fedbio|a_fedpd|client_weight
 	@$(NO_BYTE_CODE)
 	cd experiments/$(STUDY) && $(CURDIR)/$(BIN)/dvc repro $(PROFILE)-page
 
-test-fast: setup ## the tests of the methods, problems, oracles and parameters alone: no DVC, no MLflow
+# Left out are tests marked slow: runs until a method rests at its limit, in several processes, or through DVC.
+test-fast: setup ## the tests of the methods, problems, oracles and parameters, without slow ones: no run to a method's limit
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(addprefix tests/,$(FAST))
 
 FAST := core oracles params problems
@@ -95,10 +96,11 @@ SITES := test_flare.py test_faults.py test_privacy.py
 federation-demo: $(FEDERATION) ## a server and four hospitals as processes of this machine, with certificates; installs NVFlare
 	@$(BIN)/python -W ignore -m pipeline.federation.demo
 
-check: setup ## formatter, linter, type checker
+check: setup ## formatter, linter, type checker; whether what is derived from the registries is up to date
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m pipeline.params --check
 
 # Their own environments: neither is needed to run anything.
 audit: setup ## build/sbom.json, a bill of materials (CycloneDX); known vulnerabilities, where their database can be reached

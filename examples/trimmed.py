@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pipeline.config.spec import param
 from pipeline.methods import Algorithm, Cost, State, Step
 from pipeline.methods.client_weighting import WEIGHTING, ServerOptions, WeightingContext
-from pipeline.methods.client_weighting.common import lower
+from pipeline.methods.client_weighting.common import steps
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Trimmed(ServerOptions):
 
 def init(context: WeightingContext) -> State:
     """w [d] = the model's initialisation; x [N] = 1/N, never moved."""
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     return State({"w": w, "x": x})
 
 

@@ -14,6 +14,7 @@ from pipeline import models
 from pipeline.command import Paths, run
 from pipeline.config import own_code
 from pipeline.config.loading import read_yaml
+from pipeline.data.sets.registry import DATASETS
 from pipeline.data.settings import Data
 from pipeline.errors import UserError
 from pipeline.masking import masked
@@ -34,7 +35,7 @@ def check(params: Params, paths: Paths) -> None:
             f"note: {name} is ignored: neither shipped nor in use. Fix: correct its name, or remove it.",
             file=sys.stderr,
         )
-    if (without := without_effect(params.data)) and "." not in params.data.name:
+    if without := without_effect(params.data):
         print(
             f"note: {', '.join(without)}: without effect, as data.name: {params.data.name} is not your own data. Fix:"
             " data.name: folder, table or arrays.",
@@ -68,10 +69,11 @@ def strangers(params: Params, tree: dict[str, Any]) -> list[str]:
 
 
 def without_effect(data: Data) -> list[str]:
-    """The keys that are set and concern own data alone, where the data are a known set."""
-    common = {"name", "mirror"}
-    keys = [] if data.dataset.own else [field.name for field in dataclasses.fields(data) if field.name not in common]
-    return [f"data.{key}" for key in keys if getattr(data, key) != getattr(Data(), key)]
+    """The keys that are set and concern own data alone, where the data are a set of the registry."""
+    if data.name not in DATASETS or data.dataset.own:
+        return []
+    keys = {field.name for field in dataclasses.fields(data)} - {"name", "mirror"}
+    return [f"data.{key}" for key in sorted(keys) if getattr(data, key) != getattr(Data(), key)]
 
 
 def try_network(params: Params) -> None:

@@ -40,7 +40,7 @@ def image_report(params: Params, paths: Paths, record: Record) -> str:
     run = resolve(params, raw.info)
     problem = build_problem(run, raw, partition, device_for(params.train.accelerator))
     model, data = problem.model, problem.data
-    variables = {name: value.to(data.device) for name, value in load_variables(paths.model).items()}
+    variables = load_variables(paths.model, data.device)
     trained = len(problem.network(variables))
     if trained != model.d:
         raise UserError(

@@ -135,6 +135,11 @@ class StepContext:
         there[list(self.absent)] = False
         return drawn[there[drawn]] if there[drawn].any() else there.nonzero()[:, 0]
 
+    def batch_size(self, chosen: int | str) -> int:
+        """Of a method's own minibatch; `auto` = federation.batch_size. Settled here, so that a method's defaults serve
+        without a params.yaml."""
+        return chosen if isinstance(chosen, int) else self.federation.batch_size
+
     def integer(self, purpose: str, count: int) -> int:
         """Uniform on 0..count-1, on the host."""
         return int(randomness.positions(self.stream(purpose), torch.zeros(1).long(), torch.tensor([count]), 1))

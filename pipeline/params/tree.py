@@ -77,7 +77,9 @@ class Params(Section):
 
 Resolved = NewType("Resolved", Params)
 """Parameters in which no `auto` is left that depends on the data, the problem or the method
-(`pipeline.params.resolve.resolve`): what training, evaluation and reports take."""
+(`pipeline.params.resolve.resolve`): what training, evaluation and reports take. A method's or a problem's own choice
+stays `auto` where another of its settings, the dealt samples, the memory or the machine decides it, which only the
+place of its use knows; so records keep it as it was written."""
 
 
 @cache

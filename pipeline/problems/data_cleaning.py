@@ -158,7 +158,7 @@ def resolve(settings: DataCleaningSettings, facts: Facts) -> DataCleaningSetting
 
 
 def build(settings: DataCleaningSettings, given: Given) -> DataCleaning:
-    """A score per training sample, in units of `scale`."""
+    """A score per training sample, in units of `scale`, whose `auto` depends on how many samples were dealt."""
     scale = len(given.data.labels) ** 0.5 if isinstance(settings.scale, str) else settings.scale
     sharded, validation = settings.scores == "sharded", settings.validation
     assert validation != "auto"

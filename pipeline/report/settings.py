@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from pipeline.config.spec import dotted, override
+from pipeline.data.sets.registry import dataset_named
 from pipeline.params.decides import params_in_use
 from pipeline.params.resolve import foreseen
 from pipeline.params.tree import Params, params_of
@@ -15,6 +16,8 @@ from pipeline.text import clipped, short_names
 
 CHOICES = ("data.name", "algorithm", "partition.scheme")
 """Settings that other defaults follow from, as far as a run has them; `problem` follows from the first two."""
+READ = ("partition.", "model.", "loss.", "problems.", "federation.")
+"""Sections whose `auto` a user's own data decide."""
 _NAMED = ("algorithm", "data.name", "model.name", "train.rounds", "seed")
 _LONGEST = 120
 
@@ -33,8 +36,10 @@ def changed(used: Mapping[str, Any]) -> dict[str, Any]:
         usual = _defaults(*chosen, used["problem"]) | {"problem": usual["problem"]}
     usual = usual | {name: value for name, value in dotted(plain).items() if name in CHOICES}
     usual["partition.scheme"] = _defaults(*chosen[:2], plain.partition.scheme).get("partition.scheme")
+    data = dataset_named(chosen[1])
+    unread = () if data.info or data.problem else READ
     # What is `auto` until a user's own data are read does not follow from what was set.
-    known = {name: value for name, value in used.items() if usual.get(name) != "auto"}
+    known = {name: value for name, value in used.items() if usual.get(name) != "auto" or not name.startswith(unread)}
     return {name: value for name, value in known.items() if _plain(value) != _plain(usual.get(name))}
 
 

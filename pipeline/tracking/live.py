@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from pipeline.config.sections import Tracking
 from pipeline.report.record import Record, RunInfo
@@ -87,20 +87,33 @@ class LiveRun:
         self._store.client.set_terminated(self.info.run_id, status=status)
 
 
+def live_run(tracking: Tracking, root: Path, record: Record, note: Path) -> AbstractContextManager[LiveRun]:
+    """A run of the tracker around a training."""
+    return finished(LiveRun.open(tracking, root, record, note))
+
+
+class Open(Protocol):
+    """Runs of the tracker that are still to be closed."""
+
+    def finish(self, status: Status) -> Any: ...
+
+
+Opened = TypeVar("Opened", bound=Open)
+
+
 @contextmanager
-def live_run(tracking: Tracking, root: Path, record: Record, note: Path) -> Iterator[LiveRun]:
-    """A run of the tracker around a training: FINISHED when it ends well, FAILED when it diverges or breaks, KILLED
-    when it is stopped and can be resumed."""
-    live = LiveRun.open(tracking, root, record, note)
+def finished(run: Opened) -> Iterator[Opened]:
+    """Closes it: FINISHED when the block ends well, FAILED when it breaks (a training: when it diverges), KILLED when
+    it is stopped and can go on later."""
     try:
-        yield live
+        yield run
     except (KeyboardInterrupt, SystemExit):
-        live.finish("KILLED")
+        run.finish("KILLED")
         raise
     except Exception:
-        live.finish("FAILED")
+        run.finish("FAILED")
         raise
-    live.finish("FINISHED")
+    run.finish("FINISHED")
 
 
 def open_run(store: Store, record: Record, known: RunInfo | None) -> Run:

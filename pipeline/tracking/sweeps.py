@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from pipeline.config.sections import Tracking
 from pipeline.report.record import Record, RunInfo
-from pipeline.tracking.live import Status, open_run
+from pipeline.tracking.live import Status, finished, open_run
 from pipeline.tracking.publish import Files, complete
 from pipeline.tracking.store import Store, connect, prepare, resolve_uri
 from pipeline.tracking.worker import Worker, in_a_line
@@ -77,17 +76,6 @@ class SweepRuns:
         self._store.client.set_terminated(self._info.run_id, status=status)
 
 
-@contextmanager
-def sweep_runs(tracking: Tracking, root: Path, record: Record, folder: Path) -> Iterator[SweepRuns]:
-    """The tracker's runs around a sweep: the parent is FINISHED when it ends well, FAILED when it breaks, KILLED when
-    it is stopped and can be repeated."""
-    runs = SweepRuns(tracking, root, record, folder)
-    try:
-        yield runs
-    except (KeyboardInterrupt, SystemExit):
-        runs.finish("KILLED")
-        raise
-    except Exception:
-        runs.finish("FAILED")
-        raise
-    runs.finish("FINISHED")
+def sweep_runs(tracking: Tracking, root: Path, record: Record, folder: Path) -> AbstractContextManager[SweepRuns]:
+    """The tracker's runs around a sweep: the parent ends as the sweep does."""
+    return finished(SweepRuns(tracking, root, record, folder))

@@ -6,12 +6,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from tqdm import tqdm
 
 from pipeline import interruption
+from pipeline.training import saves
 from pipeline.training.best import Best, selection_of
 from pipeline.training.history import History, Row
 from pipeline.training.loop import NotFinite, evaluates, row_of
@@ -108,6 +112,18 @@ class Recorder(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint["record"] = self.history.state()
+
+
+class ToDisk(TorchCheckpointIO):
+    """Writes a save straight to its file, where Lightning builds it in memory first and so takes the state twice; with
+    its checksum, which is looked at when the save is read."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        saves.write(Path(path), lambda file: torch.save(checkpoint, file))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Tensors and plain values only, whatever is asked for."""
+        return saves.read_tensors(Path(path))
 
 
 class Progress(pl.Callback):

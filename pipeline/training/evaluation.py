@@ -15,6 +15,7 @@ from torch import Tensor
 from pipeline.data.losses import Loss
 from pipeline.problems.base import ClientHeldUpper, ImageProblem, NewTasks, PersonalNetworks, Variables
 from pipeline.problems.images import CHUNK, logits
+from pipeline.training.best import selection_measure
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,21 @@ def r2(given: Answers) -> float:
     """1 - (mean squared error) / (variance of the targets); 0 where these are all the same."""
     variance = float(given.labels.double().var(correction=0))
     return 1.0 - given.squared_error / variance if variance else 0.0
+
+
+def measures(problem: ImageProblem) -> tuple[str, ...]:
+    """Names of what an evaluation during training measures."""
+    data = problem.data
+    selection = (selection_measure(data.classes),) if len(data.selection_labels) else ()
+    return ("validation_loss", *test_measures(data.classes), *selection, *problem.measures)
+
+
+def measured(problem: ImageProblem, variables: Variables) -> dict[str, float]:
+    """A number for each of `measures`."""
+    found = {"validation_loss": validation_loss(problem, variables), **tested(problem, variables)}
+    chosen_by = selected(problem, variables)
+    found |= {} if chosen_by is None else {selection_measure(problem.data.classes): chosen_by}
+    return found | problem.measure(variables)
 
 
 def validation_loss(problem: ImageProblem, variables: Variables) -> float:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from pipeline import models
@@ -24,7 +23,7 @@ from pipeline.problems.base import Problem
 from pipeline.sharing import Share
 from pipeline.training import saves
 from pipeline.training.allocator import keep_freed_memory
-from pipeline.training.callbacks import Progress, Recorder
+from pipeline.training.callbacks import Progress, Recorder, ToDisk
 from pipeline.training.history import History, Row
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.precision import use_tensor_cores
@@ -187,18 +186,6 @@ def _end_at_last_save(module: FederatedBilevel, history: History, recorder: Reco
 def _first(error: NotFinite) -> str:
     """What went wrong, without the fix."""
     return str(error).split(" Fix:")[0]
-
-
-class ToDisk(TorchCheckpointIO):
-    """Writes a save straight to its file, where Lightning builds it in memory first and so takes the state twice; with
-    its checksum, which is looked at when the save is read."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        saves.write(Path(path), lambda file: torch.save(checkpoint, file))
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Tensors and plain values only, whatever is asked for."""
-        return saves.read_tensors(Path(path))
 
 
 def prepare_processor(device: torch.device, precision: str) -> None:

@@ -89,9 +89,9 @@ def save_variables(path: Path, variables: dict[str, torch.Tensor]) -> None:
     write(path, lambda file: torch.save(kept, file))
 
 
-def load_variables(path: Path) -> dict[str, torch.Tensor]:
+def load_variables(path: Path, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
     """What `save_variables` wrote, by name: such as w, and x where weights are learned. UserError if it is damaged."""
     try:
-        return read_tensors(path)["variables"]
+        return {name: value.to(device) for name, value in read_tensors(path)["variables"].items()}
     except Damaged as error:
         raise UserError(f"{error}. Fix: .venv/bin/dvc repro --force train") from None

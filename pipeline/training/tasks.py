@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,6 @@ from pipeline.problems.base import ImageProblem, Problem, Variables
 from pipeline.problems.general_weighting import GeneralWeighting
 from pipeline.problems.toy import Toy
 from pipeline.training import evaluation
-from pipeline.training.best import selection_measure
 from pipeline.training.setup import build_problem, build_toy
 
 Measure = Callable[[Variables], dict[str, float]]
@@ -64,20 +64,8 @@ def load_task(params: Resolved, raw: Path, partition: Path, device: torch.device
 
 def image_task(problem: ImageProblem, data_hash: str = "", partition_hash: str = "") -> Task:
     """A problem on images."""
-    data = problem.data
-
-    def measure(variables: Variables) -> dict[str, float]:
-        found = {
-            "validation_loss": evaluation.validation_loss(problem, variables),
-            **evaluation.tested(problem, variables),
-        }
-        selected = evaluation.selected(problem, variables)
-        return found | ({} if selected is None else {chosen_by: selected}) | problem.measure(variables)
-
-    digits = 9 if data.dtype == torch.float32 else 17
-    chosen_by = selection_measure(data.classes)
-    selection = (chosen_by,) if len(data.selection_labels) else ()
-    measures = ("validation_loss", *evaluation.test_measures(data.classes), *selection, *problem.measures)
+    data, digits = problem.data, 9 if problem.data.dtype == torch.float32 else 17
+    measures, measure = evaluation.measures(problem), partial(evaluation.measured, problem)
     return Task(problem, data.kinds, measures, measure, digits, data.device, data_hash, partition_hash)
 
 

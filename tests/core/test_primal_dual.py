@@ -22,6 +22,7 @@ def toy():
     return Toy.generate(clients=5, seed=0)
 
 
+@pytest.mark.slow
 def test_at_fixed_weights_it_finds_the_lower_solution_the_dual_and_the_hypergradient(toy):
     """Property 1: w -> w*(x), lambda -> -H^{-1} grad f_0, lambda^T grad f_i -> the hypergradient."""
     context = make_context(HYPER, toy)
@@ -32,6 +33,7 @@ def test_at_fixed_weights_it_finds_the_lower_solution_the_dual_and_the_hypergrad
     torch.testing.assert_close(state.memory["hypergradient"], exact.hypergradient, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_damping_ends_at_the_damped_solve(toy):
     """sum_i x_i grad f_i(w) = rho lambda and lambda = -(H + Gamma rho I)^(-1) grad f_0(w), by explicit matrices."""
     rho = 0.05
@@ -45,6 +47,7 @@ def test_damping_ends_at_the_damped_solve(toy):
     assert (lam - toy.solve(x).dual).norm() > 0.01  # the undamped solve is another point
 
 
+@pytest.mark.slow
 def test_dampings_bias_is_of_first_order(toy):
     """Half the damping, half the distance of lambda^T grad f_i to the hypergradient (1 % more by the second order)."""
     exact = toy.solve(torch.full((5,), 0.2, dtype=torch.float64)).hypergradient
@@ -107,6 +110,7 @@ def test_under_a_rising_gamma_the_model_goes_to_the_lower_solution_and_the_dual_
 
 
 @pytest.mark.parametrize("inner_steps", [1, 3])
+@pytest.mark.slow
 def test_it_reaches_a_stationary_point_of_the_bilevel_problem(toy, inner_steps):
     state = run("primal_dual", make_context(dataclasses.replace(HYPER, inner_steps=inner_steps), toy), 1500)
     x = state.variables["x"]

@@ -66,6 +66,7 @@ def test_all_clients_take_part():
     assert torch.equal(active_clients(5, "bernoulli", 1.0, 0, 1), torch.arange(5))
 
 
+@pytest.mark.slow
 def test_bernoulli_is_bernoulli_given_non_empty():
     """N = 3, p = 0.2: P(i active | one is) = 0.2 / (1 - 0.8^3) = 0.4098; P(all three) = 0.008 / 0.488 = 0.01639."""
     rounds, present, full = 20_000, torch.zeros(3), 0

@@ -68,6 +68,7 @@ def test_several_processes_give_the_run_of_one(folder):
 
 
 @pytest.mark.parametrize("variant", continued())
+@pytest.mark.slow
 def test_a_save_is_continued_by_any_number_of_processes(folder, variant, tmp_path, capsys):
     """One process, from round 3 two, from round 5 one again; against one all the way. A save without its record is one
     that all processes start afresh from."""

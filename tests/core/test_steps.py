@@ -174,6 +174,7 @@ def test_the_step_is_within_the_curvature_that_the_last_move_has_met(memory, par
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("name", ["primal_dual", "rfho", "fednest", "sustain", "average"])
+@pytest.mark.slow
 def test_a_client_of_another_scale_does_not_let_a_regression_diverge(name, participation):
     """Least squares, two clients and the server at curvature 1, a third client at 100: a full step of the defaults is
     over 10 times too long, and the server's curvature does not say so."""

@@ -61,13 +61,22 @@ def used(**settings: object) -> dict[str, object]:
             {"algorithm": "simfbo", "problem": "fair", "problems.fair.q": 2.0},
             "simfbo digits lenet5 r500 seed 0, problem fair, q 2.0",
         ),
+        # A choice whose default is `auto` as long as the run lasts.
+        (
+            {"algorithms__primal_dual__product_batch_size": "shared", "algorithms__primal_dual__estimator": "memory"},
+            {
+                "algorithms.primal_dual.product_batch_size": "shared",
+                "algorithms.primal_dual.estimator": "memory",
+            },
+            "primal_dual digits lenet5 r500 seed 0, estimator memory, product_batch_size shared",
+        ),
         (
             {"data__name": "toy", "train__rounds": 9},
             {"data.name": "toy", "train.rounds": 9},
             "primal_dual toy r9 seed 0",
         ),
     ],
-    ids=["defaults", "settings", "data set", "method", "problem", "toy"],
+    ids=["defaults", "settings", "data set", "method", "problem", "automatic", "toy"],
 )
 def test_what_a_run_changes_and_its_name(settings, differs, name) -> None:
     assert changed(used(**settings)) == differs

@@ -22,10 +22,11 @@ from pipeline.methods.client_weighting.common.weighting_context import Weighting
 from pipeline.methods.client_weighting.primal_dual import PrimalDual
 from pipeline.oracles import FusedOracle
 from pipeline.params.resolve import resolve
+from pipeline.training.callbacks import ToDisk
 from pipeline.training.history import History
 from pipeline.training.module import FederatedBilevel, NotFinite
 from pipeline.training.resume import MATHEMATICS, ResumeFolder
-from pipeline.training.run import ToDisk, build_module, run_fingerprint, train
+from pipeline.training.run import build_module, run_fingerprint, train
 from pipeline.training.saves import load_variables
 from pipeline.training.setup import build_problem, device_for
 from pipeline.training.tasks import image_task

@@ -156,7 +156,7 @@ def _evaluate(
 
 def _initial_momenta(context: BilevelContext, X: Tensor, Y: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
     """(omega, nu) of clients that start; nu is needed in round 1 alone."""
-    size = None if context.hyper.initial_batch_size == "auto" else context.hyper.initial_batch_size
+    size = context.batch_size(context.hyper.initial_batch_size)
     if context.round == 1:
         return _evaluate(context, X, Y, clients, 0, size)
     B = context.lower_batch("local y", clients, 0, size=size)

@@ -117,10 +117,9 @@ def step(state: State, context: BilevelContext) -> Step:
 
 def _initial_momenta(context: BilevelContext, server: Point, clients: Tensor, p: Tensor) -> Point:
     """(nu_1, omega_1, q_1) of every client on a first minibatch."""
-    hyper, size = context.hyper, context.hyper.initial_batch_size
-    first = draw(context, clients, 0, size=None if size == "auto" else size)
+    first = draw(context, clients, 0, size=context.batch_size(context.hyper.initial_batch_size))
     found = directions(context, server.rows(len(clients)), first, context.upper_level(server.x, server.y, 0))
-    if not hyper.average_initial_momentum:
+    if not context.hyper.average_initial_momentum:
         return found
     return Point(*context.share.total(*(p.to(server.y) @ G for G in found))).rows(len(clients))
 

@@ -43,7 +43,7 @@ class Afl(ServerOptions):
 
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, x = 1/N."""
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     memory = estimators.remembered(context, w)
     if memory:
         memory["losses"] = w.new_zeros(context.problem.clients)

@@ -33,7 +33,7 @@ class Average(ServerOptions):
 
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, x as federation.aggregation says."""
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     if context.federation.aggregation == "samples":
         samples = context.problem.samples.to(w)
         x = samples / samples.sum()

@@ -66,7 +66,7 @@ def init(context: WeightingContext) -> State:
             f" {context.problem.dimension}. Fix: another algorithm, such as primal_dual; this one is for the toy"
             " problem."
         )
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     return State(
         {"w": w, "x": x},
         steps.remembered(context, estimators.remembered(context, w), w, x),

@@ -52,7 +52,7 @@ class FedNest(ServerOptions):
 
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, x = 1/N."""
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     return State(
         {"w": w, "x": x},
         steps.remembered(context, estimators.remembered(context, w), w, x),

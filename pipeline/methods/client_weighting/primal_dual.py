@@ -61,7 +61,7 @@ import torch
 from pipeline import projections
 from pipeline.config.spec import Auto, PositiveInt, param
 from pipeline.methods.base import Algorithm, Cost, State, Step
-from pipeline.methods.client_weighting.common import dual_step, estimators, lower, steps
+from pipeline.methods.client_weighting.common import dual_step, estimators, steps
 from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
 
 
@@ -124,7 +124,7 @@ class PrimalDual(ServerOptions):
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, lambda = 0 (or one gradient step), x = 1/N; memory of answers if in use."""
     problem, hyper = context.problem, context.hyper
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     lam = torch.zeros_like(w)
     if hyper.dual_init == "gradient":
         lam = projections.ball(-context.oracle.validation_gradient(w, context.validation()), hyper.dual_radius)
@@ -147,7 +147,7 @@ def step(state: State, context: WeightingContext) -> Step:
 
     shared = hyper.product_batch_size == "shared"
     B = context.batch("gradient", active, context.federation.batch_size)
-    B_product = B if shared else context.batch("product", active, _product_batch_size(context))
+    B_product = B if shared else context.batch("product", active, context.batch_size(hyper.product_batch_size))
     wants_x = context.inner == _hypergradient_step(context)
 
     estimator = estimators.active_estimator(context, w, vectors=2)
@@ -190,11 +190,6 @@ def step(state: State, context: WeightingContext) -> Step:
     scalars = n if wants_x and from_product else 0
     cost = Cost(1, floats_up=2 * d * n + scalars, floats_down=2 * d * n, gradients=n, hvps=n)
     return Step(directions, cost, report)
-
-
-def _product_batch_size(context: WeightingContext) -> int:
-    size = context.hyper.product_batch_size
-    return context.federation.batch_size if size == "auto" else size
 
 
 def _hypergradient_step(context: WeightingContext) -> int:

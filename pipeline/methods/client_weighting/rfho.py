@@ -86,7 +86,7 @@ def require_plain_steps(name: str, options: Rfho, *_: Any) -> None:
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, x = 1/N. UserError for an optimizer whose steps are not plain ones."""
     require_plain_steps("rfho", context.hyper)
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     rows = (
         {"trajectory": context.hyper.inner_steps} if context.hyper.mode == "reverse" else {"Z": context.problem.clients}
     )

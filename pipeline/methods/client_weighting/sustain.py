@@ -37,7 +37,7 @@ from torch import Tensor
 from pipeline import projections
 from pipeline.config.spec import param
 from pipeline.methods.base import Algorithm, Cost, State, Step
-from pipeline.methods.client_weighting.common import estimators, lower, steps, weighted_neumann
+from pipeline.methods.client_weighting.common import estimators, steps, weighted_neumann
 from pipeline.methods.client_weighting.common.weighting_context import ETA_X, WEIGHTING, ServerOptions, WeightingContext
 
 
@@ -59,7 +59,7 @@ class Sustain(ServerOptions):
 
 def init(context: WeightingContext) -> State:
     """w = the model's initialisation, x = 1/N; the momenta are set at t = 1."""
-    w, x = lower.start(context)
+    w, x = steps.start(context)
     memory = {"momentum_w": w.new_zeros(w.shape), "momentum_x": x.new_zeros(x.shape)}
     memory |= {"previous_w": w.clone(), "previous_x": x.clone()}
     return State(

@@ -87,6 +87,7 @@ FIXED = {  # settings and outer iterations; unequal local steps where the specif
 
 
 @pytest.mark.parametrize("name", FIXED)
+@pytest.mark.slow
 def test_methods_end_at_the_stationary_point(name):
     """Deterministic, different p: where the closed-form hypergradient is 0, with y = y*(x) and v = v*(x)."""
     hyper, rounds = FIXED[name]

@@ -106,6 +106,7 @@ def test_the_solution_stays_with_one_iteration_and_drifts_with_more(problem):
         assert least <= (z(state) - torch.cat(problem.stationary())).norm() <= most
 
 
+@pytest.mark.slow
 def test_the_floor_is_proportional_to_step_and_period(problem):
     """P12: the limit's distance to the solution, steps halved twice at I = 5, and I - 1 = 0, 1, 4, 8."""
 

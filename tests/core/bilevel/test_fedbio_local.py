@@ -77,6 +77,7 @@ def test_independent_factors_are_unbiased_and_one_batch_for_all_is_not():
 
 
 @pytest.mark.parametrize("name", ["fedbio_local", "fedbioacc_local"])
+@pytest.mark.slow
 def test_local_methods_end_where_the_local_hypergradient_vanishes(name):
     """P19: I = 1, long series; y^m at its own minimiser; a short series leaves a bias."""
     problem = random(local_lower=True)
@@ -90,6 +91,7 @@ def test_local_methods_end_where_the_local_hypergradient_vanishes(name):
     assert (short.variables["x"] - x).norm() > 0.01
 
 
+@pytest.mark.slow
 def test_averaging_the_local_lower_variables_destroys_the_limit():
     """P19: the clients' minimisers differ; were y averaged as x is, the end would be another point."""
     problem = random(local_lower=True)

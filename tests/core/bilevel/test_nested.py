@@ -28,6 +28,7 @@ NEST = {**PRINTED, "local_steps": [1, 3], "upper_local_steps": [2, 5]}
 
 
 @pytest.mark.parametrize(("terms", "x"), [(1, 0.157303), (2, 0.189189), (5, 0.211005), (40, 14 / 65)])
+@pytest.mark.slow
 def test_fednest_s_limits(terms, x):
     """Property 14: no client drift with unequal local steps; the truncated series moves the limit as printed."""
     hyper = FedNestGeneral(**NEST, lower_rounds=5, series_terms=terms)
@@ -38,6 +39,7 @@ def test_fednest_s_limits(terms, x):
 
 
 @pytest.mark.parametrize(("terms", "x"), [(1, 0.157303), (5, 0.211005), (30, 14 / 65)])
+@pytest.mark.slow
 def test_aggitd_s_limits_are_fednest_s(terms, x):
     """Property 14. With few terms there are few lower rounds too, so it takes more iterations."""
     hyper = AggItd(**NEST, series_terms=terms, series="deterministic")
@@ -46,6 +48,7 @@ def test_aggitd_s_limits_are_fednest_s(terms, x):
 
 
 @pytest.mark.parametrize(("steps", "x"), [(1, 10 / 29), ([1, 3], 0.602091)])
+@pytest.mark.slow
 def test_lfednest_s_limits(steps, x):
     """Property 14: biased by its local series; more so by drift. (eta_h = 0.5: 22 terms are exact to 3e-7.)"""
     hyper = LFedNest(**{**PRINTED, "eta_h": 0.5}, lower_rounds=5, local_steps=steps, upper_local_steps=steps)
@@ -53,6 +56,7 @@ def test_lfednest_s_limits(steps, x):
     close(run("lfednest", make_context(hyper, example_b()), 110 if steps != 1 else 220).variables["x"], x, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_corrected_lower_steps_end_at_the_solution_and_plain_ones_drift(problem):
     """Property 15, at fixed x, unequal local steps."""
     ends = {}

@@ -110,6 +110,7 @@ def test_averaged_local_hypergradients_vanish_elsewhere():
 
 @pytest.mark.parametrize("example", EXAMPLES)
 @both
+@pytest.mark.slow
 def test_objective_inconsistency(example, name):
     """Property 8: client step 0, unequal local steps: SimFBO ends at the reweighted point, ShroFBO at the true one;
     with equal steps both end at the true one."""
@@ -139,6 +140,7 @@ def test_drift_is_proportional_to_the_client_step():
     close(limit, (0.532835, 1.239821, -0.090180), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_drift_of_example_a():
     """Property 9: ShroFBO's y = 1 - eta + O(eta^2)."""
     for eta in (0.01, 0.005):
@@ -147,6 +149,7 @@ def test_drift_of_example_a():
 
 
 @both
+@pytest.mark.slow
 def test_limits_do_not_depend_on_the_server_s_step(name):
     """Property 10."""
     contexts = [make_context(hyper(name, gamma, 0.05), example_b()) for gamma in (0.06, 0.1)]
@@ -155,6 +158,7 @@ def test_limits_do_not_depend_on_the_server_s_step(name):
 
 
 @both
+@pytest.mark.slow
 def test_identical_clients_do_not_drift(name):
     """Property 11."""
     problem = random(clients=3).permuted([1, 1, 1])

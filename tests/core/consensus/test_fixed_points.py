@@ -112,6 +112,7 @@ def test_11_exact_solves_end_there_too(exact, name, form, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "form"), [*ALIGNED, ("fedpd", {}), ("feddyn", {}), ("fedadmm", {})])
+@pytest.mark.slow
 def test_11_full_participation_ends_at_the_optimum(exact, name, form):
     """rho = 2: theta -> theta_opt, theta_i -> theta (their mean too), lambda_i -> -grad f_i(theta_opt)."""
     state = run(name, exact, 1500, **{**DUAL, "rho": 2.0}, **form)
@@ -226,6 +227,7 @@ def test_one_client_per_round_keeps_a_fedpd_from_the_optimum(name, form):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.slow
 def test_two_active_clients_of_twenty_make_a_fedpd_slow(seed):
     """d = 3, K = 10, eta = 0.05, rho = 1, 400 rounds, the same client sets: ten times as far as FedDyn, converging."""
     problem, sets = Quadratics.generate(20, 3, seed), subsets(2, 20, seed)
@@ -263,6 +265,7 @@ def test_12_no_state_of_fedadmm_or_fedavg_is_fixed_whoever_is_active():
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_14_convergence_under_partial_participation(seed):
     """C = 8, m = 4, d = 3, K = 10, eta = 0.05, rho = 1, 250 rounds: A-FedPD and FedDyn arrive, the others do not."""
     problem = Quadratics.generate(8, 3, seed)

@@ -61,6 +61,7 @@ def settings(K, dual="printed"):
 
 @pytest.mark.parametrize("dual", ["residual", "printed"])
 @pytest.mark.parametrize("K", [1, 4])
+@pytest.mark.slow
 def test_where_it_rests(problem, K, dual):
     """The clients' changes cancel, H lambda = -grad f_0(w), and x wants to move no more; better than equal weights."""
     rounds = 600 if dual == "printed" else {1: 1000, 4: 1800}[K]
@@ -81,6 +82,7 @@ def test_where_it_rests(problem, K, dual):
 
 @pytest.mark.parametrize("dual", ["residual", "printed"])
 @pytest.mark.parametrize("eta_g", [1.0, 0.5])
+@pytest.mark.slow
 def test_where_it_rests_with_damping(problem, eta_g, dual):
     """G = rho lambda and lambda = -(H + Gamma rho)^(-1) grad f_0(w), Gamma = eta_g eta K / eta_w; the weights held."""
     weights = LearnedWeights("learned", dual, "plain", 0.2, 0.3, 1e-12, dual_radius=1e9, dual_damping=0.4)
@@ -97,6 +99,7 @@ def test_where_it_rests_with_damping(problem, eta_g, dual):
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.4])
+@pytest.mark.slow
 def test_the_residual_dual_rests_where_averaging_does_with_different_numbers_of_steps(problem, rho):
     """One epoch of batch 1: 1, 2, 3 and 4 steps, 2.5 on average, of the whole f_i. At rest, the weights
     held,  sum_i x_i (w - theta_i) / (2.5 eta) = rho lambda  and  (H + Gamma rho) lambda = -grad f_0  with

@@ -32,7 +32,8 @@ Memory = dict[str, Tensor]
 def choose(
     options: ServerOptions, clients: int, dimension: int, bytes_per_float: int, participation: float, vectors: int = 2
 ) -> str:
-    """The active estimator. With all clients active all three agree, and `paper` takes the fused pass.
+    """The active estimator. With all clients active all three agree, and `paper` takes the fused pass. `auto` is
+    settled here, as it depends on the model's size.
 
     vectors: how many the server would remember of each client.
     """

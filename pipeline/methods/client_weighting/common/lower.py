@@ -6,19 +6,10 @@ hypergradient. Per active client: down w (d numbers), up g_i (d numbers), one gr
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from pipeline import projections
 from pipeline.methods.base import Cost, State, Step
 from pipeline.methods.client_weighting.common import estimators, steps
 from pipeline.methods.client_weighting.common.weighting_context import WeightingContext
-
-
-def start(context: WeightingContext) -> tuple[Tensor, Tensor]:
-    """Where every method that learns weights starts: w = the model's initialisation, x = 1/N."""
-    w, N = context.problem.initial(context.seed), context.problem.clients
-    return w, torch.full((N,), 1.0 / N, dtype=w.dtype, device=w.device)
 
 
 def descend(state: State, context: WeightingContext) -> Step:

@@ -108,6 +108,12 @@ ROUNDING = 100.0
 """Deviations of at most this many units in the last place of the largest g_x are rounding errors and count as 0."""
 
 
+def start(context: WeightingContext) -> tuple[Tensor, Tensor]:
+    """Where every method that learns weights starts: w = the model's initialisation, x = 1/N."""
+    w, N = context.problem.initial(context.seed), context.problem.clients
+    return w, torch.full((N,), 1.0 / N, dtype=w.dtype, device=w.device)
+
+
 def remembered(context: WeightingContext, memory: Memory, w: Tensor, x: Tensor) -> Memory:
     """A method's initial memory with what the steps of weights and model need. memory: the rest of it. w: [d], x: [N],
     the initial ones."""

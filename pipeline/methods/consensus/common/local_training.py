@@ -141,7 +141,7 @@ def _constant(rule: Rule, start: Tensor) -> Tensor | None:
 def _gradient(context: LocalContext, x: Tensor, batch: Batch, rule: Rule) -> tuple[Tensor, Tensor]:
     """GRAD and the plain gradient at x, [n, d] each; the same tensor if r = 0."""
     at_once = context.hyper.clients_at_once
-    at_once = None if at_once == "auto" else at_once
+    at_once = None if at_once == "auto" else at_once  # the oracle knows what a client takes, and the processor
     first = context.oracle.gradients_each(x, batch, at_once)
     if not rule.radius:
         return first, first
