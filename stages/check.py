@@ -72,8 +72,8 @@ def without_effect(data: Data) -> list[str]:
     """The keys that are set and concern own data alone, where the data are a set of the registry."""
     if data.name not in DATASETS or data.dataset.own:
         return []
-    keys = {field.name for field in dataclasses.fields(data)} - {"name", "mirror"}
-    return [f"data.{key}" for key in sorted(keys) if getattr(data, key) != getattr(Data(), key)]
+    keys = [field.name for field in dataclasses.fields(data) if field.name not in ("name", "mirror")]
+    return [f"data.{key}" for key in keys if getattr(data, key) != getattr(Data(), key)]
 
 
 def try_network(params: Params) -> None:
